@@ -1,0 +1,284 @@
+"""Connect to the cluster, or to a labelled stand-in when there is none.
+
+``connect()`` gives a ``ClusterSession``, which is one of three kinds:
+
+``compose``
+    This project's own containers, recognised by a marker in their environment. Ours to
+    break: lessons kill, pause and fill its workers.
+``remote``
+    Any other scheduler that ``DASK_SCHEDULER_ADDRESS`` names. Lessons leave its workers
+    alone unless ``DASK_LAB_ALLOW_DISRUPTION=1`` is set.
+``local``
+    No scheduler answered: a ``LocalCluster`` of threads in this very process.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from dask_cluster_lab.errors import LabError, UsageError
+from dask_cluster_lab.probe import Address, Probe, parse_address, probe, scheduler_address
+from dask_cluster_lab.wire import NoWire, WireMeter
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+MARKER = "DASK_LAB_CLUSTER"
+DASHBOARD = "DASK_LAB_DASHBOARD"
+WORKER_SERVICE = "worker"  # its name in compose.yml, and so in the containers' DNS
+
+Kind = Literal["compose", "remote", "local"]
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """One worker as the scheduler knows it."""
+
+    address: str
+    host: str
+    threads: int
+    memory_limit: int
+    """Bytes; 0 if the worker has no limit."""
+    nanny: str
+    """Address of the process that restarts it; empty if there is none."""
+    status: str
+
+
+@dataclass
+class ClusterSession:
+    """A connected client and what is known about the other end."""
+
+    client: "Client"
+    kind: Kind
+    address: str
+    """The scheduler's address as given, also when the client goes through the meter."""
+    label: str
+    """One line for people: what this session is connected to."""
+    name: str = ""
+    """The Compose project (kind ``compose`` only)."""
+    wire: WireMeter | NoWire = field(default_factory=NoWire)
+    _closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def may_disrupt(self) -> bool:
+        """Whether a lesson may kill, retire, pause or flood workers here."""
+        allowed = os.environ.get("DASK_LAB_ALLOW_DISRUPTION") == "1"
+        return self.kind == "compose" or (self.kind == "remote" and allowed)
+
+    @property
+    def dashboard(self) -> str:
+        """The dashboard's root as seen from here, without a slash at the end.
+
+        The scheduler advertises a link made of its own port; a published port can be
+        another. The containers of this project carry the published address with them.
+        """
+        published = None
+        if self.kind == "compose":
+            published = self.client.run_on_scheduler(os.getenv, DASHBOARD)
+        return published or self.client.dashboard_link.removesuffix("/status")
+
+    def workers(self) -> list[WorkerInfo]:
+        """All workers, sorted by address."""
+        return describe_workers(self.client)
+
+    def close(self) -> None:
+        """Close the client, and the stand-in cluster with it; never raises or hangs."""
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        with contextlib.suppress(Exception):
+            self.client.close(timeout=2)
+        with contextlib.suppress(Exception):
+            self._closing.close()
+
+    def __enter__(self) -> "ClusterSession":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def describe_workers(client: "Client") -> list[WorkerInfo]:
+    """Every worker that the scheduler has registered, however many, sorted by address."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return [
+        WorkerInfo(
+            address=address,
+            host=info["host"],
+            threads=info["nthreads"],
+            memory_limit=info["memory_limit"] or 0,
+            nanny=info["nanny"] or "",
+            status=info["status"],
+        )
+        for address, info in sorted(workers.items())
+    ]
+
+
+def connect(
+    address: str | None = None,
+    *,
+    allow_fallback: bool = True,
+    meter_wire: bool = False,
+    seconds: float = 30,
+    quiet: bool = False,
+) -> ClusterSession:
+    """Connect to the scheduler, or start the labelled stand-in if none answers.
+
+    ``address`` defaults to ``DASK_SCHEDULER_ADDRESS``, then to this machine's loopback.
+    With ``meter_wire`` the client is connected through a relay that counts bytes
+    (``session.wire``). Waits up to ``seconds`` for the workers that are expected. Prints
+    what it is connected to unless ``quiet``.
+
+    Raises ``UsageError`` if the address is malformed or something that is no scheduler
+    answers there, ``LabError`` if the cluster has no workers, or if nothing answers and
+    ``allow_fallback`` is false.
+    """
+    target = parse_address(address) if address is not None else scheduler_address()
+    answer = _patient_probe(target)
+    if answer.is_dask:
+        session = _connect_to(target, meter_wire, seconds)
+    elif answer.state in ("closed", "silent", "other"):
+        raise UsageError(
+            f"{answer.reason}; give the scheduler's own port (8786, not the dashboard's)."
+        )
+    elif allow_fallback:
+        session = _start_fallback(answer)
+    else:
+        raise LabError(f"{answer.reason}; 'make up' starts the cluster.")
+    if not quiet:
+        print(session.label, flush=True)
+    return session
+
+
+def _patient_probe(target: Address) -> Probe:
+    """Probe; again where a scheduler may be starting behind a published port, or busy."""
+    deadline = time.monotonic() + 5
+    answer = probe(target)
+    if answer.state == "silent":
+        return probe(target)
+    while answer.state == "closed" and time.monotonic() < deadline:
+        time.sleep(0.2)
+        answer = probe(target)
+    return answer
+
+
+def _connect_to(target: Address, meter_wire: bool, seconds: float) -> ClusterSession:
+    from distributed import Client
+
+    wire: WireMeter | NoWire = NoWire()
+    client_address = str(target)
+    if meter_wire:
+        wire = WireMeter(target.host, target.port)
+        client_address = f"{target.scheme}://127.0.0.1:{wire.local_port}"
+    closing = contextlib.ExitStack()
+    closing.callback(wire.close)
+    try:
+        _require_scheduler(target)
+        client = Client(client_address, timeout=10)
+    except BaseException:
+        closing.close()
+        raise
+    session = ClusterSession(
+        client, "remote", str(target), "", wire=wire, _closing=closing
+    )
+    try:
+        session.name = client.run_on_scheduler(os.getenv, MARKER) or ""
+        session.kind = "compose" if session.name else "remote"
+        _wait_for_workers(session, seconds)
+        session.label = _label(session)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _require_scheduler(target: Address) -> None:
+    """Workers and nannies greet like schedulers do; ask who it is."""
+    import asyncio
+
+    from distributed import rpc
+    from distributed.security import Security
+
+    async def identity() -> dict[str, Any]:
+        arguments = Security().get_connection_args("client")
+        async with rpc(str(target), connection_args=arguments) as other:
+            return await asyncio.wait_for(other.identity(), 10)  # type: ignore[no-any-return]
+
+    try:
+        role = asyncio.run(identity())["type"]
+    except (OSError, TimeoutError) as error:
+        raise LabError(
+            f"the scheduler at {target} greets but does not answer ({type(error).__name__}); "
+            "'make restart' brings it back."
+        ) from error
+    if role != "Scheduler":
+        raise UsageError(f"what answers at {target} is a Dask {role}, not a scheduler.")
+
+
+def _expected_workers(session: ClusterSession) -> int:
+    """How many workers should register: the running worker containers, where ours.
+
+    The containers' DNS knows them by the name of their service, so this needs no Docker
+    on the client's side and follows every ``make scale``.
+    """
+    if session.kind == "remote":
+        return 1
+    try:
+        answer = session.client.run_on_scheduler(socket.gethostbyname_ex, WORKER_SERVICE)
+    except OSError:
+        raise LabError(
+            f"the cluster at {session.address} has a scheduler but no running worker; "
+            "'make up' brings the workers back."
+        ) from None
+    return len(answer[2])
+
+
+def _wait_for_workers(session: ClusterSession, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        expected = _expected_workers(session)
+        present = len(session.workers())
+        if present >= expected:
+            return
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"{present} of {expected} workers registered at {session.address} within "
+                f"{seconds:g} s; 'make logs' says why, 'make up' brings workers back."
+            )
+        time.sleep(0.1)
+
+
+def _label(session: ClusterSession) -> str:
+    workers = session.workers()
+    size = (
+        f"{len(workers)} workers on {len({w.host for w in workers})} hosts, "
+        f"{sum(w.threads for w in workers)} threads"
+    )
+    if session.kind == "compose":
+        return f"Compose cluster {session.name!r} at {session.address}: {size}"
+    return f"Remote scheduler at {session.address}: {size}"
+
+
+def _start_fallback(answer: Probe) -> ClusterSession:
+    from distributed import Client, LocalCluster
+
+    closing = contextlib.ExitStack()
+    scratch = closing.enter_context(tempfile.TemporaryDirectory(prefix="dask-cluster-lab-"))
+    cluster = LocalCluster(
+        processes=False,
+        n_workers=2,
+        threads_per_worker=2,
+        dashboard_address="127.0.0.1:0",
+        local_directory=scratch,
+    )
+    closing.callback(cluster.close, timeout=5)
+    label = (
+        f"LocalCluster, in this process, as a fallback: {answer.reason}.\n"
+        "'make up' starts the real cluster; n/a marks what this one cannot show."
+    )
+    return ClusterSession(
+        Client(cluster, timeout=10), "local", cluster.scheduler_address, label, _closing=closing
+    )

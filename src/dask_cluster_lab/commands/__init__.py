@@ -1,0 +1,1 @@
+"""What stands behind the make targets; lessons do not use it."""

@@ -1,0 +1,228 @@
+"""The cluster's life: up, wait, scale, restart, down, by way of ``docker compose``.
+
+Each command is printed before it runs, so that what ``make up`` does can be done by hand.
+"""
+
+import os
+import platform
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import webbrowser
+
+from dask_cluster_lab.commands.catalogue import project_root
+from dask_cluster_lab.errors import LabError, UsageError
+
+OLDEST_COMPOSE = (2, 20)
+SCHEDULER_PORT = 8786  # inside the container
+DASHBOARD_PORT = 8787
+UP_SECONDS = 180
+
+
+def up() -> None:
+    """Build the image, start everything, return when all workers are registered."""
+    workers = wanted_workers()
+    _require_docker()
+    _require_free_ports()
+    _compose("up", "--detach", "--build", "--wait", "--wait-timeout", str(UP_SECONDS),
+             "--remove-orphans", environment=_build_settings(),
+             failure="the cluster did not come up; 'make logs' and the lines above say why")
+    wait(workers)
+
+
+def wait(workers: int | None = None) -> None:
+    """Return when all worker containers are registered and the host can reach them."""
+    from dask_cluster_lab.cluster import connect
+    from dask_cluster_lab.probe import wait_for_scheduler
+
+    _require_docker()
+    address = f"tcp://{published(SCHEDULER_PORT)}"
+    wait_for_scheduler(address)
+    with connect(address, allow_fallback=False, seconds=60, quiet=True) as session:
+        found = len(session.workers())
+        if workers is not None and found != workers:
+            raise LabError(f"{found} workers are registered, not {workers}; see 'make logs'.")
+        print(session.label)
+    print(f"Dashboard at {_dashboard()}")
+
+
+def scale(workers: int) -> None:
+    """Change the number of worker containers."""
+    _require_docker()
+    published(SCHEDULER_PORT)
+    _compose("up", "--detach", "--no-recreate", "--wait", "--wait-timeout", str(UP_SECONDS),
+             "--scale", f"worker={workers}",
+             failure=f"the cluster did not reach {workers} workers; 'make logs' says why")
+    if workers:
+        wait(workers)
+    else:
+        print("No workers left; the scheduler runs on.")
+
+
+def restart() -> None:
+    """Restart every container, then wait as ``up`` does."""
+    _require_docker()
+    published(SCHEDULER_PORT)
+    _compose("restart", failure="the cluster did not restart; 'make logs' says why")
+    _compose("up", "--detach", "--no-recreate", "--wait", "--wait-timeout", str(UP_SECONDS),
+             failure="the cluster did not come back; 'make logs' says why")
+    wait()
+
+
+def down() -> None:
+    """Stop and remove containers, network and volume."""
+    _require_docker()
+    if not _output("ps", "--all", "--quiet") and not _volumes():
+        print("Nothing to take down: this cluster is not up.")
+        return
+    _compose("down", "--volumes", "--remove-orphans", "--timeout", "10",
+             failure="the cluster did not go down; 'docker compose ps --all' shows what is left")
+    print("The cluster is down, and its volume with all files in /data is removed.")
+
+
+def ps() -> None:
+    """Show the containers."""
+    _require_docker()
+    _compose("ps", "--all", failure="docker compose ps failed")
+
+
+def logs() -> None:
+    """Print what scheduler and workers wrote."""
+    _require_docker()
+    _compose("logs", "--no-color", failure="docker compose logs failed")
+
+
+def dashboard() -> None:
+    """Print the dashboard's address, and open it if a browser can be."""
+    _require_docker()
+    address = f"{_dashboard()}/status"
+    print(address)
+    if sys.stdout.isatty():
+        webbrowser.open(address)
+
+
+def published(port: int) -> str:
+    """``host:port`` at which Docker publishes the scheduler's ``port`` on this machine."""
+    answer = _output("port", "scheduler", str(port))
+    if ":" not in answer or answer.endswith(":0"):
+        raise LabError("the cluster is not up; 'make up' starts it.")
+    return answer
+
+
+def wanted_workers() -> int:
+    """``DASK_WORKERS``, by default 3."""
+    return worker_count(os.environ.get("DASK_WORKERS") or "3", "DASK_WORKERS")
+
+
+def worker_count(text: str, name: str) -> int:
+    """Read a number of workers from 0 to 64; ``UsageError`` names the variable."""
+    if text.isascii() and text.isdigit() and int(text) <= 64:
+        return int(text)
+    raise UsageError(f"{name}={text!r} is not a number of workers; give 0 to 64, as in {name}=3.")
+
+
+def _dashboard() -> str:
+    address = f"http://{published(DASHBOARD_PORT)}"
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=10):
+            return address
+    except (urllib.error.URLError, OSError) as error:
+        raise LabError(f"the dashboard at {address} does not answer ({error}).") from None
+
+
+def _require_docker() -> None:
+    """One line that says which part is missing, and what works without it."""
+    without = "lessons run without it too ('make run'), on the in-process fallback."
+    if shutil.which("docker") is None:
+        raise UsageError(
+            f"the command docker is missing; install Docker Engine with Compose; {without}"
+        )
+    compose = _ask("docker", "compose", "version", "--short")
+    if compose is None:
+        raise UsageError(
+            "docker has no 'compose' command; install the Compose plugin (docker-compose-plugin)."
+        )
+    numbers = compose.lstrip("v").split(".")
+    if not numbers[0].isdigit() or tuple(int(n) for n in numbers[:2]) < OLDEST_COMPOSE:
+        oldest = ".".join(map(str, OLDEST_COMPOSE))
+        raise UsageError(f"Docker Compose {compose} is too old; install {oldest} or newer.")
+    if _ask("docker", "info", "--format", "{{.ServerVersion}}") is None:
+        raise UsageError(f"the Docker Engine does not answer; start it; {without}")
+
+
+def _ask(*command: str) -> str | None:
+    """Output of a short command; ``None`` if it fails or takes more than 20 s."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _output(*arguments: str) -> str:
+    """Output of ``docker compose ARGUMENTS``; empty if it fails."""
+    done = subprocess.run(
+        ["docker", "compose", *arguments],
+        capture_output=True, text=True, timeout=60, check=False, cwd=project_root(),
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _volumes() -> str | None:
+    project = _output("config", "--format", "json")
+    import json
+
+    name = json.loads(project)["name"] if project else ""
+    return _ask("docker", "volume", "ls", "--quiet", "--filter",
+                f"label=com.docker.compose.project={name}")
+
+
+def _compose(*arguments: str, failure: str, environment: dict[str, str] | None = None) -> None:
+    """Run ``docker compose ARGUMENTS`` in sight of the user."""
+    print(f"$ docker compose {shlex.join(arguments)}", flush=True)
+    done = subprocess.run(
+        ["docker", "compose", *arguments],
+        cwd=project_root(), check=False, env={**os.environ, **(environment or {})},
+    )
+    if done.returncode:
+        raise LabError(f"{failure}.")
+
+
+def _build_settings() -> dict[str, str]:
+    """What the image takes from the client: the Python that runs this, and its uv."""
+    uv = os.environ.get("UV") or shutil.which("uv") or ""
+    version = (_ask(uv, "--version") or "" if uv else "").split()
+    if len(version) < 2:
+        raise UsageError("uv is missing; start this with 'make up', which brings it.")
+    image = f"python:{platform.python_version()}-slim-bookworm"
+    return {
+        "UV_VERSION": version[1],
+        "PYTHON_IMAGE": os.environ.get("PYTHON_IMAGE") or image,
+    }
+
+
+def _require_free_ports() -> None:
+    """Before anything starts: a port that another program holds would leave half a cluster."""
+    ports = {
+        "DASK_SCHEDULER_PORT": SCHEDULER_PORT,
+        "DASK_DASHBOARD_PORT": DASHBOARD_PORT,
+    }
+    for variable, inside in ports.items():
+        text = os.environ.get(variable) or str(inside)
+        if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+            raise UsageError(f"{variable}={text!r} is not a port; give a number from 1 to 65535.")
+        if _output("port", "scheduler", str(inside)).endswith(f":{text}"):
+            continue  # it is this cluster that holds it
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", int(text)))
+            except OSError as error:
+                raise UsageError(
+                    f"port {text} of this machine cannot be had ({error.strerror}); choose another, "
+                    f"as in '{variable}={int(text) % 50000 + 10000} make up'."
+                ) from None
