@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from dask_cluster_lab.cluster import ClusterSession as ClusterSession
     from dask_cluster_lab.cluster import connect as connect
     from dask_cluster_lab.cluster import describe_workers as describe_workers
-    from dask_cluster_lab.probe import scheduler_reachable as scheduler_reachable
-    from dask_cluster_lab.probe import wait_for_scheduler as wait_for_scheduler
     from dask_cluster_lab.lesson import Lesson as Lesson
     from dask_cluster_lab.lesson import run as run
+    from dask_cluster_lab.probe import scheduler_reachable as scheduler_reachable
+    from dask_cluster_lab.probe import wait_for_scheduler as wait_for_scheduler
     from dask_cluster_lab.timing import interleave as interleave
 
 _HOME = {

@@ -22,7 +22,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from dask_cluster_lab.errors import LabError, UsageError
-from dask_cluster_lab.probe import Address, Probe, parse_address, probe, scheduler_address
+from dask_cluster_lab.probe import (
+    Address,
+    Probe,
+    parse_address,
+    probe,
+    scheduler_address,
+)
 from dask_cluster_lab.wire import NoWire, WireMeter
 
 if TYPE_CHECKING:
@@ -77,10 +83,13 @@ class ClusterSession:
         The scheduler advertises a link made of its own port; a published port can be
         another. The containers of this project carry the published address with them.
         """
+        if self.kind == "local":
+            services = self.client.scheduler_info()["services"]
+            return f"http://127.0.0.1:{services['dashboard']}"
         published = None
         if self.kind == "compose":
             published = self.client.run_on_scheduler(os.getenv, DASHBOARD)
-        return published or self.client.dashboard_link.removesuffix("/status")
+        return str(published or self.client.dashboard_link.removesuffix("/status"))
 
     def workers(self) -> list[WorkerInfo]:
         """All workers, sorted by address."""
@@ -102,7 +111,7 @@ class ClusterSession:
 
 
 def describe_workers(client: "Client") -> list[WorkerInfo]:
-    """Every worker that the scheduler has registered, however many, sorted by address."""
+    """Every worker that the scheduler knows, however many, sorted by address."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     return [
         WorkerInfo(
@@ -129,8 +138,8 @@ def connect(
 
     ``address`` defaults to ``DASK_SCHEDULER_ADDRESS``, then to this machine's loopback.
     With ``meter_wire`` the client is connected through a relay that counts bytes
-    (``session.wire``). Waits up to ``seconds`` for the workers that are expected. Prints
-    what it is connected to unless ``quiet``.
+    (``session.wire``). Waits up to ``seconds`` for the workers that are expected.
+    Prints what it is connected to unless ``quiet``.
 
     Raises ``UsageError`` if the address is malformed or something that is no scheduler
     answers there, ``LabError`` if the cluster has no workers, or if nothing answers and
@@ -142,7 +151,7 @@ def connect(
         session = _connect_to(target, meter_wire, seconds)
     elif answer.state in ("closed", "silent", "other"):
         raise UsageError(
-            f"{answer.reason}; give the scheduler's own port (8786, not the dashboard's)."
+            f"{answer.reason}; give the scheduler's own port (8786 by default)."
         )
     elif allow_fallback:
         session = _start_fallback(answer)
@@ -154,7 +163,7 @@ def connect(
 
 
 def _patient_probe(target: Address) -> Probe:
-    """Probe; again where a scheduler may be starting behind a published port, or busy."""
+    """Probe; again where a scheduler may be starting behind its port, or busy."""
     deadline = time.monotonic() + 5
     answer = probe(target)
     if answer.state == "silent":
@@ -205,14 +214,14 @@ def _require_scheduler(target: Address) -> None:
     async def identity() -> dict[str, Any]:
         arguments = Security().get_connection_args("client")
         async with rpc(str(target), connection_args=arguments) as other:
-            return await asyncio.wait_for(other.identity(), 10)  # type: ignore[no-any-return]
+            return await asyncio.wait_for(other.identity(), 10)
 
     try:
         role = asyncio.run(identity())["type"]
     except (OSError, TimeoutError) as error:
         raise LabError(
-            f"the scheduler at {target} greets but does not answer ({type(error).__name__}); "
-            "'make restart' brings it back."
+            f"the scheduler at {target} greets but does not answer "
+            f"({type(error).__name__}); 'make restart' brings it back."
         ) from error
     if role != "Scheduler":
         raise UsageError(f"what answers at {target} is a Dask {role}, not a scheduler.")
@@ -227,7 +236,9 @@ def _expected_workers(session: ClusterSession) -> int:
     if session.kind == "remote":
         return 1
     try:
-        answer = session.client.run_on_scheduler(socket.gethostbyname_ex, WORKER_SERVICE)
+        answer = session.client.run_on_scheduler(
+            socket.gethostbyname_ex, WORKER_SERVICE
+        )
     except OSError:
         raise LabError(
             f"the cluster at {session.address} has a scheduler but no running worker; "
@@ -245,8 +256,8 @@ def _wait_for_workers(session: ClusterSession, seconds: float) -> None:
             return
         if time.monotonic() > deadline:
             raise LabError(
-                f"{present} of {expected} workers registered at {session.address} within "
-                f"{seconds:g} s; 'make logs' says why, 'make up' brings workers back."
+                f"{present} of {expected} workers registered at {session.address} "
+                f"within {seconds:g} s; 'make logs' says why, 'make up' mends it."
             )
         time.sleep(0.1)
 
@@ -266,11 +277,14 @@ def _start_fallback(answer: Probe) -> ClusterSession:
     from distributed import Client, LocalCluster
 
     closing = contextlib.ExitStack()
-    scratch = closing.enter_context(tempfile.TemporaryDirectory(prefix="dask-cluster-lab-"))
+    scratch = closing.enter_context(
+        tempfile.TemporaryDirectory(prefix="dask-cluster-lab-")
+    )
     cluster = LocalCluster(
         processes=False,
         n_workers=2,
         threads_per_worker=2,
+        memory_limit="1.5GiB",
         dashboard_address="127.0.0.1:0",
         local_directory=scratch,
     )
@@ -280,5 +294,9 @@ def _start_fallback(answer: Probe) -> ClusterSession:
         "'make up' starts the real cluster; n/a marks what this one cannot show."
     )
     return ClusterSession(
-        Client(cluster, timeout=10), "local", cluster.scheduler_address, label, _closing=closing
+        Client(cluster, timeout=10),
+        "local",
+        cluster.scheduler_address,
+        label,
+        _closing=closing,
     )

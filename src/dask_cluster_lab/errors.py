@@ -1,4 +1,4 @@
-"""Errors that are written for people: one sentence, and the exit status that goes with it."""
+"""Errors that are written for people: one sentence, and an exit status."""
 
 
 class LabError(Exception):

@@ -1,11 +1,10 @@
-"""What all lessons look like: sections, tables, bars, checks, a summary, an exit status.
+"""What all lessons look like: sections, tables, bars, checks, summary, exit status.
 
 A lesson is ``with connect() as session, Lesson(session) as lesson:`` followed by plain
-Dask code, and is started by ``run(main)``. The Dask code stays in the lesson; this module
-holds only what would otherwise be said fifteen times.
+Dask code, and is started by ``run(main)``. The Dask code stays in the lesson; this
+module holds only what would otherwise be said fifteen times.
 """
 
-import __main__
 import contextlib
 import math
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import __main__
 from dask_cluster_lab.cluster import ClusterSession
 from dask_cluster_lab.errors import ChecksFailed, LabError
 from dask_cluster_lab.watchdog import Watchdog
@@ -31,7 +31,10 @@ Need = Literal["wire", "processes", "containers", "two workers", "disruption"]
 _NEEDS: dict[Need, tuple[Callable[[ClusterSession], bool], str]] = {
     "wire": (lambda session: session.wire.present, "needs a wire to a scheduler"),
     "processes": (lambda session: session.kind != "local", "needs separate processes"),
-    "containers": (lambda session: session.kind == "compose", "needs the Compose cluster"),
+    "containers": (
+        lambda session: session.kind == "compose",
+        "needs the Compose cluster",
+    ),
     "two workers": (lambda session: len(session.workers()) > 1, "needs two workers"),
     "disruption": (
         lambda session: session.may_disrupt,
@@ -60,7 +63,9 @@ class Lesson:
     cluster was lost or ``seconds`` were over before the lesson ended.
     """
 
-    def __init__(self, session: ClusterSession, seconds: float = LESSON_SECONDS) -> None:
+    def __init__(
+        self, session: ClusterSession, seconds: float = LESSON_SECONDS
+    ) -> None:
         self.session = session
         self.checks: list[Check] = []
         self._watchdog = Watchdog(session, seconds)
@@ -94,7 +99,7 @@ class Lesson:
         cells = [list(headers)] + [[_cell(value) for value in row] for row in body]
         widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
         numeric = [
-            bool(body) and all(isinstance(row[i], int | float) for row in body)
+            bool(body) and all(type(row[i]) in (int, float) for row in body)
             for i in range(len(headers))
         ]
         cells.insert(1, ["-" * width for width in widths])
@@ -114,8 +119,11 @@ class Lesson:
         longest = max((value for _, value in items if not math.isnan(value)), default=0)
         print()
         for label, value in items:
-            filled = 0 if math.isnan(value) or longest <= 0 else round(30 * value / longest)
-            print(f"  {label:<{label_width}}  {'#' * filled:<30}  {_cell(value)} {unit}".rstrip())
+            filled = (
+                0 if math.isnan(value) or longest <= 0 else round(30 * value / longest)
+            )
+            bar = f"{'#' * filled:<30}"
+            print(f"  {label:<{label_width}}  {bar}  {_cell(value)} {unit}".rstrip())
         print()
 
     def check(
@@ -133,11 +141,13 @@ class Lesson:
         print(_marked(check.mark, str(check)), flush=True)
 
     def can(self, need: Need) -> bool:
-        """Whether this session has what ``need`` names, for a part that cannot run without."""
+        """Whether this session has what ``need`` names."""
         return _NEEDS[need][0](self.session)
 
-    def until(self, condition: Callable[[], object], what: str, seconds: float = 15) -> bool:
-        """Poll until ``condition()`` holds; says what it waited for if it never does."""
+    def until(
+        self, condition: Callable[[], object], what: str, seconds: float = 15
+    ) -> bool:
+        """Poll until ``condition()`` holds; say what it waited for if it never does."""
         start = time.monotonic()
         while True:
             if condition():
@@ -155,7 +165,9 @@ class Lesson:
     def _summarise(self) -> None:
         self.section("Summary")
         for check in self.checks:
-            print(_marked(check.mark, str(check) if check.mark == "FAIL" else check.claim))
+            print(
+                _marked(check.mark, str(check) if check.mark == "FAIL" else check.claim)
+            )
         count = {mark: sum(c.mark == mark for c in self.checks) for mark in _COLOURS}
         total = f"{count['ok']} ok, {count['FAIL']} failed, {count['n/a']} n/a"
         print(f"{len(self.checks)} checks: {total}", flush=True)
@@ -205,7 +217,9 @@ def _cell(value: Any) -> str:
 
 
 def _marked(mark: Mark, text: str) -> str:
-    wrapped = textwrap.fill(text, WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 5)
+    wrapped = textwrap.fill(
+        text, WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 5
+    )
     return _colour(mark) + wrapped[len(mark) :]
 
 

@@ -1,9 +1,9 @@
 """What answers at a scheduler's address? A raw socket finds out, in milliseconds.
 
 Dask's own ``Client`` times only the TCP connection: pointed at a port that accepts and
-then stays silent (the dashboard, a database) it hangs for minutes (dask/distributed issue
-8071). But a Dask TCP listener speaks first. Whoever connects receives a handshake of about
-66 bytes at once, so reading with a deadline is enough to tell a scheduler from all else.
+then stays silent (the dashboard, a database) it hangs for minutes (dask/distributed
+issue 8071). But a Dask TCP listener speaks first: whoever connects receives a handshake
+of about 66 bytes at once. So reading with a deadline tells a scheduler from all else.
 """
 
 import os
@@ -20,7 +20,9 @@ from dask_cluster_lab.errors import LabError, UsageError
 DEFAULT_PORT = 8786
 PROBE_SECONDS = 1.8
 
-State = Literal["dask", "refused", "unresolved", "unreachable", "closed", "silent", "other"]
+State = Literal[
+    "dask", "refused", "unresolved", "unreachable", "closed", "silent", "other"
+]
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,14 @@ def parse_address(text: str) -> Address:
     Raises ``UsageError`` for anything else: a typo must not turn into a fallback.
     """
     match = _FORM.fullmatch(text)
-    if match and (match["scheme"] or "tcp") in ("tcp", "tls") and 0 < int(match["port"]) < 65536:
-        return Address(match["scheme"] or "tcp", match["ipv6"] or match["host"], int(match["port"]))
+    if (
+        match
+        and (match["scheme"] or "tcp") in ("tcp", "tls")
+        and 0 < int(match["port"]) < 65536
+    ):
+        return Address(
+            match["scheme"] or "tcp", match["ipv6"] or match["host"], int(match["port"])
+        )
     raise UsageError(
         f"{text!r} is not a scheduler address; write it like tcp://127.0.0.1:8786 "
         "(tcp:// or tls://, a host, a port from 1 to 65535)."
@@ -63,7 +71,9 @@ def scheduler_address() -> Address:
     """
     text = os.environ.get("DASK_SCHEDULER_ADDRESS")
     if text is None:
-        text = f"tcp://127.0.0.1:{os.environ.get('DASK_SCHEDULER_PORT') or DEFAULT_PORT}"
+        text = (
+            f"tcp://127.0.0.1:{os.environ.get('DASK_SCHEDULER_PORT') or DEFAULT_PORT}"
+        )
     return parse_address(text)
 
 
@@ -102,7 +112,9 @@ def probe(address: Address, seconds: float = PROBE_SECONDS) -> Probe:
             f"(no greeting within {seconds:g} s)",
         )
     except ssl.SSLError as error:
-        return Probe("other", f"{address} does not speak TLS as configured ({error.reason})")
+        return Probe(
+            "other", f"{address} does not speak TLS as configured ({error.reason})"
+        )
     except OSError:
         greeting = b""
     if not greeting:
@@ -144,14 +156,16 @@ def _resolve(address: Address, deadline: float) -> list[Any]:
     asking.join(_left(deadline))
     if not answer or not answer[0]:
         raise socket.gaierror(f"cannot resolve {address.host!r}")
-    return answer[0]  # type: ignore[no-any-return]
+    return answer[0]
 
 
 def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 1e-3)
 
 
-def _read_greeting(connection: socket.socket, address: Address, deadline: float) -> bytes:
+def _read_greeting(
+    connection: socket.socket, address: Address, deadline: float
+) -> bytes:
     connection.settimeout(_left(deadline))
     if address.scheme == "tls":
         connection = tls_context().wrap_socket(connection, server_hostname=address.host)
@@ -177,7 +191,7 @@ def _is_handshake(data: bytes) -> bool:
 
 
 def tls_context() -> ssl.SSLContext:
-    """The client's TLS context from Dask's own configuration (``distributed.comm.tls``)."""
+    """The client's TLS context from Dask's configuration (``distributed.comm.tls``)."""
     from distributed.security import Security
 
     context = Security().get_connection_args("client").get("ssl_context")
@@ -189,19 +203,24 @@ def tls_context() -> ssl.SSLContext:
     return context
 
 
-def scheduler_reachable(address: str | Address | None = None, seconds: float = PROBE_SECONDS) -> bool:
-    """Whether a Dask scheduler answers at ``address`` (default: ``scheduler_address()``)."""
+def scheduler_reachable(
+    address: str | Address | None = None, seconds: float = PROBE_SECONDS
+) -> bool:
+    """Whether Dask answers at ``address`` (default: ``scheduler_address()``)."""
     return probe(_as_address(address), seconds).is_dask
 
 
-def wait_for_scheduler(address: str | Address | None = None, seconds: float = 30) -> Probe:
-    """Probe until a scheduler answers; ``LabError`` with the last reason after ``seconds``."""
+def wait_for_scheduler(
+    address: str | Address | None = None, seconds: float = 30
+) -> Probe:
+    """Probe until Dask answers; ``LabError`` with the last reason after ``seconds``."""
     target = _as_address(address)
     deadline = time.monotonic() + seconds
     while not (answer := probe(target)).is_dask:
         if time.monotonic() > deadline:
             raise LabError(
-                f"no scheduler after {seconds:g} s: {answer.reason}; 'make ps' and 'make logs' say more."
+                f"no scheduler after {seconds:g} s: {answer.reason}; "
+                "'make ps' and 'make logs' say more."
             )
         time.sleep(0.1)
     return answer

@@ -1,9 +1,9 @@
 """Ends a lesson that would otherwise wait for ever, and says what it waited for.
 
 Calls into Dask have no deadline of their own: with a frozen worker or scheduler a
-``gather`` blocks for good. A thread beside the lesson watches the clock, the scheduler and
-every worker's heartbeat, on a connection of its own, and interrupts the main thread with
-a sentence when one of them fails.
+``gather`` blocks for good. A thread beside the lesson watches the clock, the scheduler
+and every worker's heartbeat, on a connection of its own, and interrupts the main thread
+with a sentence when one of them fails.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from dask_cluster_lab.errors import LabError
 
 LOOK_EVERY = 3.0
 SILENT_SECONDS = 20.0
-"""A healthy worker sends a heartbeat twice a second, a very busy one every few seconds."""
+"""A healthy worker sends two heartbeats a second, a busy one still one in a few."""
 
 
 class Watchdog(threading.Thread):
@@ -34,10 +34,15 @@ class Watchdog(threading.Thread):
 
     def run(self) -> None:
         deadline = time.monotonic() + self.seconds
-        while not self._stopped.wait(min(LOOK_EVERY, max(deadline - time.monotonic(), 0))):
+        while not self._stopped.wait(
+            min(LOOK_EVERY, max(deadline - time.monotonic(), 0))
+        ):
             trouble = self._trouble()
             if trouble is None and time.monotonic() >= deadline:
-                trouble = f"the lesson did not end within {self.seconds:g} s; 'make logs' may say why."
+                trouble = (
+                    f"the lesson did not end within {self.seconds:g} s; "
+                    "'make logs' may say why."
+                )
             if trouble and not self._stopped.is_set():
                 self._verdict = LabError(trouble)
                 main = threading.main_thread().ident
@@ -46,13 +51,13 @@ class Watchdog(threading.Thread):
                 return
 
     def stop(self, error: BaseException | None) -> LabError | None:
-        """End the watch; the sentence to end with if ``error`` is the cluster's fault."""
+        """End the watch; the verdict, also where ``error`` is the cluster's fault."""
         self._stopped.set()
         if self._verdict is not None or error is None:
             return self._verdict
-        if isinstance(error, Exception) and self.session.kind != "local":
-            if self._identity() is None or self._lost_connection(error):
-                return LabError(self._gone())
+        remote = isinstance(error, Exception) and self.session.kind != "local"
+        if remote and (self._lost_connection(error) or self._identity() is None):
+            return LabError(self._gone())
         return None
 
     def _trouble(self) -> str | None:
@@ -71,21 +76,21 @@ class Watchdog(threading.Thread):
                 self._heartbeats[address] = (seen, now)
             if now - self._heartbeats[address][1] > SILENT_SECONDS:
                 return (
-                    f"worker {address} has sent no heartbeat for {SILENT_SECONDS:g} s: it is "
-                    "frozen or cut off; 'make ps' shows the containers, 'make restart' "
-                    "brings them back."
+                    f"worker {address} has sent no heartbeat for {SILENT_SECONDS:g} s: "
+                    "it is frozen or cut off; 'make ps' shows the containers, "
+                    "'make restart' brings them back."
                 )
         self._heartbeats = {a: h for a, h in self._heartbeats.items() if a in workers}
         return None
 
     def _gone(self) -> str:
         return (
-            f"the scheduler at {self.session.address} was lost during the lesson; 'make ps' "
-            "shows what runs, 'make up' brings the cluster back."
+            f"the scheduler at {self.session.address} was lost during the lesson; "
+            "'make ps' shows what runs, 'make up' brings the cluster back."
         )
 
     def _identity(self) -> dict[str, Any] | None:
-        """The scheduler's description of itself and its workers; ``None`` if no answer."""
+        """How the scheduler describes itself and its workers; ``None`` if no answer."""
         from distributed import rpc
 
         client = self.session.client
@@ -94,13 +99,13 @@ class Watchdog(threading.Thread):
             async with rpc(
                 self.session.address, timeout=5, connection_args=client.connection_args
             ) as scheduler:
-                return await scheduler.identity()  # type: ignore[no-any-return]
+                return await scheduler.identity()
 
         with contextlib.suppress(Exception):
-            return client.sync(ask, callback_timeout=5)  # type: ignore[no-any-return]
+            return client.sync(ask, callback_timeout=5)
         return None
 
     @staticmethod
-    def _lost_connection(error: Exception) -> bool:
-        """Whether Dask says so itself (the scheduler may be back, without its state)."""
+    def _lost_connection(error: BaseException) -> bool:
+        """Whether Dask says so; the scheduler may be back by now, without its state."""
         return "scheduler-connection-lost" in str(error)

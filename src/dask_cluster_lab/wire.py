@@ -1,9 +1,9 @@
 """The wire meter: how many bytes does a client really exchange with its scheduler?
 
 A small TCP relay stands between the two and counts what passes, both ways. It never
-looks inside, so it measures what the network would carry, framing and all, and the count
-does not depend on how fast the machine is. In an in-process cluster there is no wire;
-there the meter counts nothing and says so (``NaN``).
+looks inside, so it measures what the network would carry, framing and all, and the
+count does not depend on how fast the machine is. In an in-process cluster there is no
+wire; there the meter counts nothing and says so (``NaN``).
 """
 
 import contextlib
@@ -18,7 +18,7 @@ CHUNK = 256 * 1024
 
 @dataclass
 class Traffic:
-    """Bytes that passed while the meter was counting; ``NaN`` where there is no wire."""
+    """Bytes that passed during a count; ``NaN`` where there is no wire."""
 
     sent: float = math.nan
     """From the client to the scheduler."""
@@ -113,7 +113,7 @@ class WireMeter:
         scheduler.close()
 
     def _pump(self, source: socket.socket, target: socket.socket, up: bool) -> None:
-        """Copy until the source ends, then tell the target; ``up`` is client to scheduler."""
+        """Copy until the source ends, then tell the target; ``up``: from the client."""
         buffer = memoryview(bytearray(CHUNK))
         with contextlib.suppress(OSError):
             while size := source.recv_into(buffer):

@@ -1,4 +1,4 @@
-"""The lessons: which there are and what each is about, read from ``examples/`` alone."""
+"""The lessons: which there are and what each is about, read from ``examples/``."""
 
 import ast
 import re
@@ -19,7 +19,9 @@ def project_root() -> Path:
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "examples").is_dir() and (folder / "compose.yml").is_file():
             return folder
-    raise UsageError("this is not a clone of dask-cluster-lab; go into its folder first.")
+    raise UsageError(
+        "this is not a clone of dask-cluster-lab; go into its folder first."
+    )
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ def read_lesson(path: Path) -> LessonFile:
     }
     missing = [name for name in FIELDS if not fields.get(name)]
     if not title or missing:
-        raise ValueError(f"{path.name}: the docstring lacks {', '.join(missing) or 'a title'}")
+        raise ValueError(
+            f"{path.name}: the docstring lacks {', '.join(missing) or 'a title'}"
+        )
     return LessonFile(path, title, fields)
 
 
@@ -58,7 +62,7 @@ def lessons() -> list[LessonFile]:
 
 
 def find_lesson(wanted: str) -> LessonFile:
-    """The lesson with this name, file name or unique prefix; ``UsageError`` lists all."""
+    """The lesson of this name, file name or unique prefix; ``UsageError`` lists all."""
     everything = lessons()
     name = Path(wanted.strip()).name.removesuffix(".py")
     found = [lesson for lesson in everything if lesson.name == name] or [
@@ -66,6 +70,8 @@ def find_lesson(wanted: str) -> LessonFile:
     ]
     if len(found) == 1:
         return found[0]
-    problem = f"{wanted!r} fits {len(found)} lessons" if found else f"no lesson {wanted!r}"
+    problem = (
+        f"{wanted!r} fits {len(found)} lessons" if found else f"no lesson {wanted!r}"
+    )
     listing = "\n".join(f"  {lesson.name}" for lesson in found or everything)
     raise UsageError(f"{problem}; give one of these as EXAMPLE:\n{listing}")

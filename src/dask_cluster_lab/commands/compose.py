@@ -1,6 +1,6 @@
 """The cluster's life: up, wait, scale, restart, down, by way of ``docker compose``.
 
-Each command is printed before it runs, so that what ``make up`` does can be done by hand.
+Each command is printed before it runs: what ``make up`` does can be done by hand.
 """
 
 import os
@@ -28,9 +28,17 @@ def up() -> None:
     workers = wanted_workers()
     _require_docker()
     _require_free_ports()
-    _compose("up", "--detach", "--build", "--wait", "--wait-timeout", str(UP_SECONDS),
-             "--remove-orphans", environment=_build_settings(),
-             failure="the cluster did not come up; 'make logs' and the lines above say why")
+    _compose(
+        "up",
+        "--detach",
+        "--build",
+        "--wait",
+        "--wait-timeout",
+        str(UP_SECONDS),
+        "--remove-orphans",
+        environment=_build_settings(),
+        failure="the cluster did not come up; 'make logs' and the lines above say why",
+    )
     wait(workers)
 
 
@@ -45,7 +53,9 @@ def wait(workers: int | None = None) -> None:
     with connect(address, allow_fallback=False, seconds=60, quiet=True) as session:
         found = len(session.workers())
         if workers is not None and found != workers:
-            raise LabError(f"{found} workers are registered, not {workers}; see 'make logs'.")
+            raise LabError(
+                f"{found} workers are registered, not {workers}; see 'make logs'."
+            )
         print(session.label)
     print(f"Dashboard at {_dashboard()}")
 
@@ -54,9 +64,17 @@ def scale(workers: int) -> None:
     """Change the number of worker containers."""
     _require_docker()
     published(SCHEDULER_PORT)
-    _compose("up", "--detach", "--no-recreate", "--wait", "--wait-timeout", str(UP_SECONDS),
-             "--scale", f"worker={workers}",
-             failure=f"the cluster did not reach {workers} workers; 'make logs' says why")
+    _compose(
+        "up",
+        "--detach",
+        "--no-recreate",
+        "--wait",
+        "--wait-timeout",
+        str(UP_SECONDS),
+        "--scale",
+        f"worker={workers}",
+        failure=f"the cluster did not reach {workers} workers; 'make logs' says why",
+    )
     if workers:
         wait(workers)
     else:
@@ -68,8 +86,15 @@ def restart() -> None:
     _require_docker()
     published(SCHEDULER_PORT)
     _compose("restart", failure="the cluster did not restart; 'make logs' says why")
-    _compose("up", "--detach", "--no-recreate", "--wait", "--wait-timeout", str(UP_SECONDS),
-             failure="the cluster did not come back; 'make logs' says why")
+    _compose(
+        "up",
+        "--detach",
+        "--no-recreate",
+        "--wait",
+        "--wait-timeout",
+        str(UP_SECONDS),
+        failure="the cluster did not come back; 'make logs' says why",
+    )
     wait()
 
 
@@ -79,8 +104,14 @@ def down() -> None:
     if not _output("ps", "--all", "--quiet") and not _volumes():
         print("Nothing to take down: this cluster is not up.")
         return
-    _compose("down", "--volumes", "--remove-orphans", "--timeout", "10",
-             failure="the cluster did not go down; 'docker compose ps --all' shows what is left")
+    _compose(
+        "down",
+        "--volumes",
+        "--remove-orphans",
+        "--timeout",
+        "10",
+        failure="the cluster did not go down; 'make ps' shows what is left",
+    )
     print("The cluster is down, and its volume with all files in /data is removed.")
 
 
@@ -106,7 +137,7 @@ def dashboard() -> None:
 
 
 def published(port: int) -> str:
-    """``host:port`` at which Docker publishes the scheduler's ``port`` on this machine."""
+    """``host:port`` at which this machine publishes the scheduler's ``port``."""
     answer = _output("port", "scheduler", str(port))
     if ":" not in answer or answer.endswith(":0"):
         raise LabError("the cluster is not up; 'make up' starts it.")
@@ -122,7 +153,9 @@ def worker_count(text: str, name: str) -> int:
     """Read a number of workers from 0 to 64; ``UsageError`` names the variable."""
     if text.isascii() and text.isdigit() and int(text) <= 64:
         return int(text)
-    raise UsageError(f"{name}={text!r} is not a number of workers; give 0 to 64, as in {name}=3.")
+    raise UsageError(
+        f"{name}={text!r} is not a number of workers; give 0 to 64, as in {name}=3."
+    )
 
 
 def _dashboard() -> str:
@@ -131,7 +164,9 @@ def _dashboard() -> str:
         with urllib.request.urlopen(f"{address}/health", timeout=10):
             return address
     except (urllib.error.URLError, OSError) as error:
-        raise LabError(f"the dashboard at {address} does not answer ({error}).") from None
+        raise LabError(
+            f"the dashboard at {address} does not answer ({error})."
+        ) from None
 
 
 def _require_docker() -> None:
@@ -139,17 +174,20 @@ def _require_docker() -> None:
     without = "lessons run without it too ('make run'), on the in-process fallback."
     if shutil.which("docker") is None:
         raise UsageError(
-            f"the command docker is missing; install Docker Engine with Compose; {without}"
+            "the command docker is missing; install Docker Engine with Compose; "
+            + without
         )
     compose = _ask("docker", "compose", "version", "--short")
     if compose is None:
         raise UsageError(
-            "docker has no 'compose' command; install the Compose plugin (docker-compose-plugin)."
+            "docker has no 'compose' command; install its plugin Docker Compose v2."
         )
     numbers = compose.lstrip("v").split(".")
     if not numbers[0].isdigit() or tuple(int(n) for n in numbers[:2]) < OLDEST_COMPOSE:
         oldest = ".".join(map(str, OLDEST_COMPOSE))
-        raise UsageError(f"Docker Compose {compose} is too old; install {oldest} or newer.")
+        raise UsageError(
+            f"Docker Compose {compose} is too old; install {oldest} or newer."
+        )
     if _ask("docker", "info", "--format", "{{.ServerVersion}}") is None:
         raise UsageError(f"the Docker Engine does not answer; start it; {without}")
 
@@ -157,7 +195,9 @@ def _require_docker() -> None:
 def _ask(*command: str) -> str | None:
     """Output of a short command; ``None`` if it fails or takes more than 20 s."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -167,7 +207,11 @@ def _output(*arguments: str) -> str:
     """Output of ``docker compose ARGUMENTS``; empty if it fails."""
     done = subprocess.run(
         ["docker", "compose", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, cwd=project_root(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=project_root(),
     )
     return done.stdout.strip() if done.returncode == 0 else ""
 
@@ -177,16 +221,26 @@ def _volumes() -> str | None:
     import json
 
     name = json.loads(project)["name"] if project else ""
-    return _ask("docker", "volume", "ls", "--quiet", "--filter",
-                f"label=com.docker.compose.project={name}")
+    return _ask(
+        "docker",
+        "volume",
+        "ls",
+        "--quiet",
+        "--filter",
+        f"label=com.docker.compose.project={name}",
+    )
 
 
-def _compose(*arguments: str, failure: str, environment: dict[str, str] | None = None) -> None:
+def _compose(
+    *arguments: str, failure: str, environment: dict[str, str] | None = None
+) -> None:
     """Run ``docker compose ARGUMENTS`` in sight of the user."""
     print(f"$ docker compose {shlex.join(arguments)}", flush=True)
     done = subprocess.run(
         ["docker", "compose", *arguments],
-        cwd=project_root(), check=False, env={**os.environ, **(environment or {})},
+        cwd=project_root(),
+        check=False,
+        env={**os.environ, **(environment or {})},
     )
     if done.returncode:
         raise LabError(f"{failure}.")
@@ -206,7 +260,7 @@ def _build_settings() -> dict[str, str]:
 
 
 def _require_free_ports() -> None:
-    """Before anything starts: a port that another program holds would leave half a cluster."""
+    """A port that another program holds would leave half a cluster; look first."""
     ports = {
         "DASK_SCHEDULER_PORT": SCHEDULER_PORT,
         "DASK_DASHBOARD_PORT": DASHBOARD_PORT,
@@ -214,7 +268,9 @@ def _require_free_ports() -> None:
     for variable, inside in ports.items():
         text = os.environ.get(variable) or str(inside)
         if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
-            raise UsageError(f"{variable}={text!r} is not a port; give a number from 1 to 65535.")
+            raise UsageError(
+                f"{variable}={text!r} is not a port; give a number from 1 to 65535."
+            )
         if _output("port", "scheduler", str(inside)).endswith(f":{text}"):
             continue  # it is this cluster that holds it
         with socket.socket() as trial:
@@ -223,6 +279,6 @@ def _require_free_ports() -> None:
                 trial.bind(("127.0.0.1", int(text)))
             except OSError as error:
                 raise UsageError(
-                    f"port {text} of this machine cannot be had ({error.strerror}); choose another, "
-                    f"as in '{variable}={int(text) % 50000 + 10000} make up'."
+                    f"port {text} of this machine cannot be had ({error.strerror}); "
+                    f"choose another: '{variable}={int(text) % 50000 + 10000} make up'."
                 ) from None

@@ -1,0 +1,96 @@
+# Every target works in a fresh clone, without another one run before it.
+# `make help` lists them.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+# uv keeps the environment. Where it is missing, or is a shim that fails here, the
+# project gets a private one in .uv, and that one keeps its Pythons in there too.
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(CURDIR)/.uv/bin/uv)
+ifneq ($(UV),uv)
+export UV_PYTHON_INSTALL_DIR := $(CURDIR)/.uv/python
+endif
+LAB := $(UV) run --frozen --quiet python -m dask_cluster_lab
+
+.PHONY: help list run run-all up wait ps logs scale restart down dashboard capture \
+	lint format test test-compose bench ci clean uv
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' \
+		| while IFS='|' read -r target text; do printf '%-22s %s\n' "$$target" "$$text"; done
+	@echo "Lessons: make list. Everything else: README.md."
+
+uv:
+ifneq ($(UV),uv)
+	@test -x $(UV) || { \
+		echo "uv is missing; putting one into .uv (once)"; \
+		(cd / && python3 -m venv $(CURDIR)/.uv) >/dev/null 2>&1 \
+			&& $(CURDIR)/.uv/bin/python -m pip install --quiet --disable-pip-version-check uv \
+			|| { rm -rf .uv; echo "error: cannot install uv; install python3 with its venv module (Debian: python3-venv), or uv itself." >&2; exit 2; }; }
+endif
+
+list: uv ## List the lessons
+	@$(LAB) list
+
+run: uv ## Run one lesson: make run EXAMPLE=0101_connect
+	@$(LAB) run "$(EXAMPLE)"
+
+run-all: uv ## Run all lessons in order (KEEP_GOING=1: do not stop at a failure)
+	@KEEP_GOING=$(KEEP_GOING) $(LAB) run-all
+
+up: uv ## Start the cluster: scheduler and three workers in containers
+	@$(LAB) up
+
+wait: uv ## Wait until all workers are registered and reachable
+	@$(LAB) wait
+
+ps: uv ## Show the containers
+	@$(LAB) ps
+
+logs: uv ## Show what scheduler and workers wrote
+	@$(LAB) logs
+
+scale: uv ## Change the number of workers: make scale N=5
+	@$(LAB) scale "$(N)"
+
+restart: uv ## Restart all containers
+	@$(LAB) restart
+
+down: uv ## Stop the cluster and remove its containers and its volume
+	@$(LAB) down
+
+dashboard: uv ## Print the dashboard's address and open it
+	@$(LAB) dashboard
+
+capture: uv ## Run the lessons on the cluster and the fallback, write the transcripts
+	@$(LAB) up
+	@$(LAB) capture
+
+lint: uv ## Check format, style, types and the lockfile
+	$(UV) lock --check
+	$(UV) run --frozen ruff format --check
+	$(UV) run --frozen ruff check
+	$(UV) run --frozen mypy
+
+format: uv ## Put the code into its standard form
+	$(UV) run --frozen ruff format
+	$(UV) run --frozen ruff check --fix
+
+test: uv ## Run all tests that this machine allows
+	$(UV) run --frozen pytest
+
+test-compose: uv ## Run only the tests on a Compose cluster
+	$(UV) run --frozen pytest -m compose
+
+bench: uv ## Measure the project's own costs, into reports/
+	@$(LAB) bench
+
+ci: lint ## The whole gate: lint, types, all tests, none left out
+	LAB_REQUIRE_ALL=1 $(UV) run --frozen pytest
+
+clean: ## Remove what was installed or generated in this folder
+	rm -rf .venv .uv .mypy_cache .pytest_cache .ruff_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find reports -mindepth 1 ! -name README.md -delete

@@ -1,0 +1,71 @@
+"""``python -m dask_cluster_lab COMMAND``: what the make targets call."""
+
+import argparse
+import os
+import sys
+
+from dask_cluster_lab.errors import LabError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dask_cluster_lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run one lesson")
+    run.add_argument("example", help="name, file name or unique prefix")
+    for name, text in {
+        "list": "list the lessons",
+        "run-all": "run all lessons in order",
+        "capture": "write the transcripts",
+        "bench": "measure the project's own costs",
+        "up": "start the cluster",
+        "wait": "wait until all workers are registered",
+        "restart": "restart the cluster",
+        "down": "remove the cluster",
+        "ps": "show the containers",
+        "logs": "show the containers' logs",
+        "dashboard": "open the dashboard",
+    }.items():
+        commands.add_parser(name, help=text)
+    scale = commands.add_parser("scale", help="change the number of workers")
+    scale.add_argument("workers", help="how many")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; 0 good, 1 a check or the cluster failed, 2 wrong use."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        _dispatch(chosen)
+    except LabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _dispatch(chosen: argparse.Namespace) -> None:
+    from dask_cluster_lab.commands import bench, catalogue, compose, runner, transcripts
+
+    match chosen.command:
+        case "run":
+            lesson = catalogue.find_lesson(chosen.example)
+            sys.stdout.flush()
+            os.execv(sys.executable, [sys.executable, str(lesson.path)])
+        case "list":
+            for lesson in catalogue.lessons():
+                print(f"{lesson.name:<24}  {lesson.title}")
+        case "run-all":
+            runner.run_all(keep_going=os.environ.get("KEEP_GOING") == "1")
+        case "capture":
+            transcripts.capture()
+        case "bench":
+            bench.bench()
+        case "scale":
+            compose.scale(compose.worker_count(chosen.workers, "N"))
+        case name:
+            getattr(compose, name)()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
