@@ -15,7 +15,7 @@ endif
 LAB := $(UV) run --frozen --quiet python -m dask_cluster_lab
 
 .PHONY: help list run run-all up wait ps logs scale restart down dashboard capture \
-	lint format test test-compose bench ci clean uv
+	readme lint format test test-compose bench ci clean uv python-path
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' \
@@ -68,6 +68,9 @@ capture: uv ## Run the lessons on the cluster and the fallback, write the transc
 	@$(LAB) up
 	@$(LAB) capture
 
+readme: uv ## Write the README's table of lessons from their docstrings
+	@$(LAB) readme
+
 lint: uv ## Check format, style, types and the lockfile
 	$(UV) lock --check
 	$(UV) run --frozen ruff format --check
@@ -88,7 +91,10 @@ bench: uv ## Measure the project's own costs, into reports/
 	@$(LAB) bench
 
 ci: lint ## The whole gate: lint, types, all tests, none left out
-	LAB_REQUIRE_ALL=1 $(UV) run --frozen pytest
+	@LAB_REQUIRE_ALL=1 $(MAKE) test
+
+python-path: uv
+	@$(UV) run --frozen --quiet python -c 'import sys; print(sys.executable)'
 
 clean: ## Remove what was installed or generated in this folder
 	rm -rf .venv .uv .mypy_cache .pytest_cache .ruff_cache dist

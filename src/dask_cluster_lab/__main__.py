@@ -15,6 +15,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in {
         "list": "list the lessons",
         "run-all": "run all lessons in order",
+        "readme": "write the README's table of lessons",
         "capture": "write the transcripts",
         "bench": "measure the project's own costs",
         "up": "start the cluster",
@@ -55,6 +56,10 @@ def _dispatch(chosen: argparse.Namespace) -> None:
         case "list":
             for lesson in catalogue.lessons():
                 print(f"{lesson.name:<24}  {lesson.title}")
+        case "readme":
+            readme = catalogue.project_root() / "README.md"
+            text = catalogue.readme_with_lessons(readme.read_text(encoding="utf-8"))
+            readme.write_text(text, encoding="utf-8")
         case "run-all":
             runner.run_all(keep_going=os.environ.get("KEEP_GOING") == "1")
         case "capture":

@@ -184,6 +184,8 @@ def _connect_to(target: Address, meter_wire: bool, seconds: float) -> ClusterSes
         client_address = f"{target.scheme}://127.0.0.1:{wire.local_port}"
     closing = contextlib.ExitStack()
     closing.callback(wire.close)
+    # What happens to the connection is told once, by whoever uses the session.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         _require_scheduler(target)
         client = Client(client_address, timeout=10)

@@ -95,22 +95,7 @@ class Lesson:
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Print rows in columns: numbers to the right, words to the left."""
-        body = [list(row) for row in rows]
-        cells = [list(headers)] + [[_cell(value) for value in row] for row in body]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
-        numeric = [
-            bool(body) and all(type(row[i]) in (int, float) for row in body)
-            for i in range(len(headers))
-        ]
-        cells.insert(1, ["-" * width for width in widths])
-        print()
-        for row in cells:
-            columns = [
-                text.rjust(width) if right else text.ljust(width)
-                for text, width, right in zip(row, widths, numeric, strict=True)
-            ]
-            print("  " + "  ".join(columns).rstrip())
-        print()
+        print("", *format_table(headers, rows), "", sep="\n")
 
     def bars(self, rows: Iterable[tuple[str, float]], unit: str = "") -> None:
         """Print labelled values as horizontal bars, the longest 30 characters wide."""
@@ -173,6 +158,26 @@ class Lesson:
         print(f"{len(self.checks)} checks: {total}", flush=True)
         if count["FAIL"]:
             raise ChecksFailed(f"{count['FAIL']} of {len(self.checks)} checks failed.")
+
+
+def format_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """The lines of a table: a header, a rule, and a line for each row."""
+    body = [list(row) for row in rows]
+    cells = [list(headers)] + [[_cell(value) for value in row] for row in body]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
+    numeric = [
+        bool(body) and all(type(row[i]) in (int, float) for row in body)
+        for i in range(len(headers))
+    ]
+    cells.insert(1, ["-" * width for width in widths])
+    lines = []
+    for row in cells:
+        columns = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        lines.append("  " + "  ".join(columns).rstrip())
+    return lines
 
 
 def say(text: str) -> None:

@@ -26,7 +26,7 @@ UP_SECONDS = 180
 def up() -> None:
     """Build the image, start everything, return when all workers are registered."""
     workers = wanted_workers()
-    _require_docker()
+    require_docker()
     _require_free_ports()
     _compose(
         "up",
@@ -36,7 +36,7 @@ def up() -> None:
         "--wait-timeout",
         str(UP_SECONDS),
         "--remove-orphans",
-        environment=_build_settings(),
+        environment=build_settings(),
         failure="the cluster did not come up; 'make logs' and the lines above say why",
     )
     wait(workers)
@@ -47,7 +47,7 @@ def wait(workers: int | None = None) -> None:
     from dask_cluster_lab.cluster import connect
     from dask_cluster_lab.probe import wait_for_scheduler
 
-    _require_docker()
+    require_docker()
     address = f"tcp://{published(SCHEDULER_PORT)}"
     wait_for_scheduler(address)
     with connect(address, allow_fallback=False, seconds=60, quiet=True) as session:
@@ -62,7 +62,7 @@ def wait(workers: int | None = None) -> None:
 
 def scale(workers: int) -> None:
     """Change the number of worker containers."""
-    _require_docker()
+    require_docker()
     published(SCHEDULER_PORT)
     _compose(
         "up",
@@ -83,7 +83,7 @@ def scale(workers: int) -> None:
 
 def restart() -> None:
     """Restart every container, then wait as ``up`` does."""
-    _require_docker()
+    require_docker()
     published(SCHEDULER_PORT)
     _compose("restart", failure="the cluster did not restart; 'make logs' says why")
     _compose(
@@ -100,7 +100,7 @@ def restart() -> None:
 
 def down() -> None:
     """Stop and remove containers, network and volume."""
-    _require_docker()
+    require_docker()
     if not _output("ps", "--all", "--quiet") and not _volumes():
         print("Nothing to take down: this cluster is not up.")
         return
@@ -117,19 +117,19 @@ def down() -> None:
 
 def ps() -> None:
     """Show the containers."""
-    _require_docker()
+    require_docker()
     _compose("ps", "--all", failure="docker compose ps failed")
 
 
 def logs() -> None:
     """Print what scheduler and workers wrote."""
-    _require_docker()
+    require_docker()
     _compose("logs", "--no-color", failure="docker compose logs failed")
 
 
 def dashboard() -> None:
     """Print the dashboard's address, and open it if a browser can be."""
-    _require_docker()
+    require_docker()
     address = f"{_dashboard()}/status"
     print(address)
     if sys.stdout.isatty():
@@ -169,7 +169,7 @@ def _dashboard() -> str:
         ) from None
 
 
-def _require_docker() -> None:
+def require_docker() -> None:
     """One line that says which part is missing, and what works without it."""
     without = "lessons run without it too ('make run'), on the in-process fallback."
     if shutil.which("docker") is None:
@@ -246,7 +246,7 @@ def _compose(
         raise LabError(f"{failure}.")
 
 
-def _build_settings() -> dict[str, str]:
+def build_settings() -> dict[str, str]:
     """What the image takes from the client: the Python that runs this, and its uv."""
     uv = os.environ.get("UV") or shutil.which("uv") or ""
     version = (_ask(uv, "--version") or "" if uv else "").split()

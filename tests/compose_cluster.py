@@ -1,0 +1,142 @@
+"""A Compose cluster for tests: own project, ports and image, driven through make."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distributed import Client
+
+ROOT = Path(__file__).parents[1]
+IMAGE = "dask-cluster-lab-test"
+
+
+def free_port() -> int:
+    """A port of this machine's loopback that nothing uses at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def docker(*arguments: str) -> str:
+    """Output of a docker command that must work."""
+    done = subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout.strip()
+
+
+def why_no_docker() -> str:
+    """Why Compose tests cannot run here; empty if they can."""
+    if shutil.which("docker") is None:
+        return "docker is not installed"
+    done = subprocess.run(["docker", "info"], capture_output=True, check=False)
+    return "" if done.returncode == 0 else "no Docker Engine answers"
+
+
+def eventually(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    """Poll until ``condition()`` holds; fail with ``what`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
+
+
+@dataclass
+class ComposeCluster:
+    """One Compose project and the environment in which commands find it."""
+
+    project: str
+    workers: int = 3
+    scheduler_port: int = field(default_factory=free_port)
+    dashboard_port: int = field(default_factory=free_port)
+
+    @property
+    def address(self) -> str:
+        return f"tcp://127.0.0.1:{self.scheduler_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "COMPOSE_PROJECT_NAME": self.project,
+            "LAB_IMAGE": IMAGE,
+            "DASK_WORKERS": str(self.workers),
+            "DASK_SCHEDULER_PORT": str(self.scheduler_port),
+            "DASK_DASHBOARD_PORT": str(self.dashboard_port),
+        }
+
+    def make(
+        self, *arguments: str, expect: int | None = 0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``make ARGUMENTS`` against this cluster, as a person would."""
+        done = subprocess.run(
+            ["make", *arguments],
+            cwd=ROOT,
+            env={**os.environ, **self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        if expect is not None:
+            assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    def containers(self, service: str = "", running: bool = True) -> list[str]:
+        """Names of this project's containers, sorted."""
+        filters = ["--filter", f"label=com.docker.compose.project={self.project}"]
+        if service:
+            filters += ["--filter", f"label=com.docker.compose.service={service}"]
+        names = docker(
+            "ps", *([] if running else ["--all"]), *filters, "--format", "{{.Names}}"
+        )
+        return sorted(names.split())
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Client]:
+        """A plain Dask client, for looking into the cluster without the helper."""
+        with Client(self.address, timeout=20, set_as_default=False) as client:
+            yield client
+
+    def heal(self) -> None:
+        """Undo whatever a test did to the containers."""
+        for name in self.containers():
+            if docker("inspect", "-f", "{{.State.Paused}}", name) == "true":
+                docker("unpause", name)
+        self.make("up")
+
+
+@contextlib.contextmanager
+def running_lesson(
+    path: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    """A lesson that runs in the background; killed at the end if it still does."""
+    process = subprocess.Popen(
+        [sys.executable, str(path)],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    """Read the process's output up to the line that holds ``text``."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    raise AssertionError(f"the lesson ended without printing {text!r}")

@@ -1,0 +1,236 @@
+"""Every lesson, as a person runs it, on every kind of session.
+
+What a lesson says of itself is only half: the cluster is looked at by a client of the
+test's own, before and after, and the facts of key lessons are counted a second way.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import pytest
+from compose_cluster import ROOT, ComposeCluster, eventually
+
+from dask_cluster_lab.cluster import Kind
+from dask_cluster_lab.commands.catalogue import LessonFile, find_lesson, lessons
+from dask_cluster_lab.commands.runner import Outcome, run_lesson
+from dask_cluster_lab.commands.transcripts import (
+    KINDS,
+    NO_SCHEDULER,
+    compare_outcome,
+    transcript_path,
+)
+from dask_cluster_lab.wire import WireMeter
+
+# Functions of this file travel to the cluster by value; it cannot import them there.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ALL = lessons()
+compose = pytest.mark.compose
+each_lesson = pytest.mark.parametrize("lesson", ALL, ids=lambda lesson: lesson.name)
+
+
+def assert_passed(outcome: Outcome) -> None:
+    """It ended well, was quiet on stderr, and kept to the page."""
+    assert outcome.status == 0, outcome.stdout + outcome.stderr
+    assert outcome.stderr == ""
+    assert max(map(len, outcome.stdout.splitlines())) <= 100
+    assert outcome.score is not None
+    ok, failed, _ = outcome.score
+    assert ok > 0
+    assert failed == 0
+
+
+def scheduler_state(dask_scheduler: Any) -> dict[str, Any]:
+    """What a lesson must leave as it was."""
+    return {
+        "tasks": sorted(map(str, dask_scheduler.tasks)),
+        "workers": sorted(dask_scheduler.workers),
+        "plugins": sorted(dask_scheduler.plugins),
+        "worker plugins": sorted(dask_scheduler.worker_plugins),
+        "extensions": sorted(dask_scheduler.extensions),
+        "resources": {a: dict(w.resources) for a, w in dask_scheduler.workers.items()},
+        "published": sorted(dask_scheduler.extensions["publish"].datasets),
+        "events subscribed": len(dask_scheduler._broker._topics),
+    }
+
+
+def worker_state(dask_worker: Any) -> dict[str, Any]:
+    """Data held, plugins, files on the shared volume and in the working directory."""
+    return {
+        "data": sorted(map(str, dask_worker.data)),
+        "plugins": sorted(dask_worker.plugins),
+        "files": sorted(os.listdir("/data")),
+        "own files": sorted(os.listdir(".")),
+    }
+
+
+def snapshot(cluster: ComposeCluster) -> dict[str, Any]:
+    """The state of scheduler and workers, once no key is left (releases take a moment)."""
+    with cluster.client() as client:
+        eventually(lambda: not client.who_has(), "all keys are released", 20)
+        state: dict[str, Any] = client.run_on_scheduler(scheduler_state)
+        state["on workers"] = client.run(worker_state)
+    del state["events subscribed"]
+    return state
+
+
+@compose
+@each_lesson
+def test_on_the_cluster(lesson: LessonFile, cluster: ComposeCluster) -> None:
+    before = snapshot(cluster)
+    outcome = run_lesson(lesson, cluster.environment)
+    assert_passed(outcome)
+    assert outcome.score
+    assert outcome.score[2] == 0, "the cluster can show every claim"
+    assert compare_outcome(outcome, "compose") == ""
+    assert snapshot(cluster) == before
+
+
+@each_lesson
+def test_on_the_fallback(lesson: LessonFile) -> None:
+    outcome = run_lesson(lesson, {"DASK_SCHEDULER_ADDRESS": NO_SCHEDULER})
+    assert_passed(outcome)
+    assert outcome.stdout.startswith("LocalCluster, in this process, as a fallback: ")
+    assert "\nn/a " in outcome.stdout, "the fallback cannot show everything"
+    assert compare_outcome(outcome, "local") == ""
+
+
+@pytest.fixture(scope="module")
+def plain_scheduler() -> Iterator[str]:
+    """Address of a scheduler with two worker processes that is not this project's."""
+    code = (
+        "import sys\nfrom distributed import LocalCluster\n"
+        "if __name__ == '__main__':\n"
+        "    with LocalCluster(n_workers=2, threads_per_worker=2, protocol='tcp',\n"
+        "            dashboard_address='127.0.0.1:0', memory_limit='2GiB') as cluster:\n"
+        "        print(cluster.scheduler_address, flush=True)\n"
+        "        sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout
+        yield process.stdout.readline().strip()
+        process.communicate(timeout=60)
+
+
+@each_lesson
+def test_on_a_remote_scheduler(lesson: LessonFile, plain_scheduler: str) -> None:
+    outcome = run_lesson(lesson, {"DASK_SCHEDULER_ADDRESS": plain_scheduler})
+    assert_passed(outcome)
+    assert outcome.stdout.startswith(
+        f"Remote scheduler at {plain_scheduler}: 2 workers"
+    )
+
+
+@compose
+@pytest.mark.parametrize("workers", [8, 1])
+def test_with_other_numbers_of_workers(workers: int, cluster: ComposeCluster) -> None:
+    cluster.make("scale", f"N={workers}")
+    try:
+        outcomes = [run_lesson(lesson, cluster.environment) for lesson in ALL]
+    finally:
+        cluster.make("scale", "N=3")
+    for outcome in outcomes:
+        assert_passed(outcome)
+        assert outcome.stdout.partition("\n")[0].endswith(
+            f": {workers} workers on {workers} hosts, {2 * workers} threads"
+        )
+
+
+@compose
+def test_second_run_in_reverse_order(cluster: ComposeCluster) -> None:
+    """In another order, on a cluster that ran everything before, nothing differs."""
+    for lesson in reversed(ALL):
+        outcome = run_lesson(lesson, cluster.environment)
+        assert_passed(outcome)
+        assert compare_outcome(outcome, "compose") == ""
+
+
+@compose
+def test_run_all_prints_a_line_for_each(cluster: ComposeCluster) -> None:
+    done = cluster.make("run-all")
+    lines = done.stdout.splitlines()
+    for lesson, line in zip(ALL, lines, strict=False):
+        assert re.fullmatch(
+            rf"{lesson.name} +ok +\d+\.\d s  \d+ ok, 0 failed, 0 n/a", line
+        )
+    assert f"{len(ALL)} of {len(ALL)} lessons passed in" in done.stdout
+
+
+@compose
+def test_0101_connect_names_the_containers(cluster: ComposeCluster) -> None:
+    """The host names that the lesson prints are those of the worker containers."""
+    outcome = run_lesson(find_lesson("0101"), cluster.environment)
+    with cluster.client() as client:
+        hosts = set(client.run(os.uname).values())
+    assert len(hosts) == 3
+    for host in hosts:
+        assert host.nodename in outcome.stdout
+
+
+@compose
+def test_0202_bytes_counted_by_another_meter(cluster: ComposeCluster) -> None:
+    """The whole lesson through a second relay: what its own meter counts is in there."""
+    meter = WireMeter("127.0.0.1", cluster.scheduler_port)
+    try:
+        address = f"tcp://127.0.0.1:{meter.local_port}"
+        outcome = run_lesson(
+            find_lesson("0202"),
+            {**cluster.environment, "DASK_SCHEDULER_ADDRESS": address},
+        )
+        assert_passed(outcome)
+        array = 4_000 * 160 * 8
+        # Seven runs of each way (12 + 1 + 1 + 0 arrays), 12 in the loop, 1 held,
+        # 2 used once, and the table of 12.8 MB in the graph.
+        expected = (7 * 14 + 12 + 1 + 2) * array + 12_800_000
+        assert expected <= meter.sent < 1.02 * expected
+    finally:
+        meter.close()
+
+
+def test_transcripts_are_those_of_the_lessons() -> None:
+    for kind in KINDS:
+        folder = transcript_path("x", kind).parent
+        assert sorted(path.stem for path in folder.iterdir()) == [
+            lesson.name for lesson in ALL
+        ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@each_lesson
+def test_transcript_says_where_it_comes_from(lesson: LessonFile, kind: Kind) -> None:
+    text = transcript_path(lesson.name, kind).read_text(encoding="utf-8")
+    header, _, body = text.partition("\n\n")
+    fields = dict(line[2:].split(": ", 1) for line in header.splitlines())
+    assert fields["lesson"] == lesson.name
+    assert fields["session"] == kind
+    assert set(fields) == {"lesson", "session", "date", "versions", "machine"}
+    assert "FAIL" not in body
+
+
+def test_readme_lists_the_lessons() -> None:
+    from dask_cluster_lab.commands.catalogue import readme_with_lessons
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme == readme_with_lessons(readme), "run 'make readme'"
+
+
+@pytest.mark.parametrize("lesson", ["zzz", "", "01", "0101_connect.pyy"])
+def test_wrong_example_lists_the_lessons(lesson: str) -> None:
+    done = subprocess.run(
+        ["make", "run", f"EXAMPLE={lesson}"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "0101_connect" in done.stderr

@@ -1,0 +1,294 @@
+"""Sentences about failure, each with a test that stops, freezes or cuts something."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compose_cluster import (
+    ROOT,
+    ComposeCluster,
+    docker,
+    eventually,
+    read_until,
+    running_lesson,
+)
+
+pytestmark = pytest.mark.compose
+
+CONNECT = ROOT / "examples" / "0101_connect.py"
+WAITS = ROOT / "tests" / "lessons" / "waits.py"
+
+
+@pytest.fixture(scope="module")
+def own(docker_engine: None) -> Iterator[ComposeCluster]:
+    """A cluster that these tests may break."""
+    cluster = ComposeCluster(f"lab-break-{os.getpid()}")
+    cluster.make("up")
+    yield cluster
+    cluster.make("down")
+
+
+@pytest.fixture
+def healed(own: ComposeCluster) -> Iterator[ComposeCluster]:
+    """The same cluster, whole again after the test."""
+    yield own
+    own.heal()
+
+
+def run_lesson(
+    cluster: ComposeCluster, path: Path = CONNECT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, **cluster.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def assert_one_sentence(stderr: str, *words: str) -> None:
+    """Exactly one error line, no traceback, and these words in it."""
+    lines = stderr.strip().splitlines()
+    assert len(lines) == 1, stderr
+    assert lines[0].startswith("error: "), stderr
+    for word in words:
+        assert word in lines[0], stderr
+
+
+def ends_with(process: subprocess.Popen[str], status: int, seconds: float) -> str:
+    """Wait for the lesson's end; its stderr."""
+    started = time.monotonic()
+    _, stderr = process.communicate(timeout=seconds)
+    assert process.returncode == status, stderr
+    assert time.monotonic() - started < seconds
+    return stderr
+
+
+def test_scheduler_stopped_in_the_middle_of_a_lesson(healed: ComposeCluster) -> None:
+    with running_lesson(WAITS, healed.environment) as process:
+        read_until(process, "under way")
+        docker("stop", "--time", "2", healed.containers("scheduler")[0])
+        stderr = ends_with(process, 1, 60)
+    assert_one_sentence(stderr, healed.address, "was lost", "make up")
+
+
+def test_scheduler_frozen_in_the_middle_of_a_lesson(healed: ComposeCluster) -> None:
+    with running_lesson(WAITS, healed.environment) as process:
+        read_until(process, "under way")
+        docker("pause", healed.containers("scheduler")[0])
+        stderr = ends_with(process, 1, 90)
+    assert_one_sentence(stderr, healed.address, "was lost")
+
+
+def test_lesson_on_a_frozen_scheduler(healed: ComposeCluster) -> None:
+    docker("pause", healed.containers("scheduler")[0])
+    done = run_lesson(healed)
+    assert done.returncode == 2
+    assert_one_sentence(done.stderr, "no greeting within")
+
+
+def test_worker_frozen_in_the_middle_of_a_lesson(healed: ComposeCluster) -> None:
+    with running_lesson(WAITS, healed.environment) as process:
+        read_until(process, "under way")
+        docker("pause", healed.containers("worker")[0])
+        stderr = ends_with(process, 1, 90)
+    assert_one_sentence(stderr, "no heartbeat", "frozen or cut off", "make restart")
+
+
+def test_lesson_on_a_frozen_worker_ends_and_works_again(
+    healed: ComposeCluster,
+) -> None:
+    frozen = healed.containers("worker")[0]
+    docker("pause", frozen)
+    done = run_lesson(healed)
+    assert done.returncode == 1
+    assert_one_sentence(done.stderr, "no heartbeat")
+    docker("unpause", frozen)
+    again = run_lesson(healed)
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_worker_cut_off_from_the_network(healed: ComposeCluster) -> None:
+    network = f"{healed.project}_default"
+    worker = healed.containers("worker")[0]
+    with running_lesson(WAITS, healed.environment) as process:
+        read_until(process, "under way")
+        docker("network", "disconnect", network, worker)
+        stderr = ends_with(process, 1, 90)
+    assert_one_sentence(stderr, "no heartbeat", "cut off")
+    docker("rm", "--force", worker)
+
+
+def test_interrupt_closes_the_client(own: ComposeCluster) -> None:
+    with running_lesson(WAITS, own.environment) as process:
+        read_until(process, "under way")
+        process.send_signal(signal.SIGINT)
+        stderr = ends_with(process, 130, 20)
+    assert stderr == "interrupted; the client is closed.\n"
+    with own.client() as client:
+        eventually(lambda: client.who_has() == {}, "the keys are released")
+
+
+def test_workers_return_after_the_scheduler_crashed(healed: ComposeCluster) -> None:
+    crash_scheduler(healed)
+    eventually(lambda: registered(healed) == 3, "three workers are back", 90)
+    done = run_lesson(healed)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def crash_scheduler(cluster: ComposeCluster) -> None:
+    """End the scheduler process with status 1, as a crash would."""
+    before = restarts(cluster, "scheduler")
+    code = (
+        "import os\nfrom distributed import Client\n"
+        f"Client({cluster.address!r}).run_on_scheduler(os._exit, 1)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.DEVNULL
+    ) as crash:
+        eventually(
+            lambda: restarts(cluster, "scheduler") > before, "Docker restarts it", 60
+        )
+        crash.kill()
+
+
+def restarts(cluster: ComposeCluster, service: str) -> int:
+    name = cluster.containers(service, running=False)[0]
+    return int(docker("inspect", "-f", "{{.RestartCount}}", name))
+
+
+def registered(cluster: ComposeCluster) -> int:
+    """Registered workers, by a process of its own so that nothing lingers here."""
+    code = (
+        "from distributed import Client\n"
+        f"print(len(Client({cluster.address!r}, timeout=5).nthreads()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    return int(done.stdout) if done.returncode == 0 else -1
+
+
+def test_retired_worker_stays_away_until_make_up(healed: ComposeCluster) -> None:
+    with healed.client() as client:
+        victim = min(client.nthreads())
+        client.retire_workers([victim])
+    eventually(lambda: len(healed.containers("worker")) == 2, "its container ends")
+    gone = set(healed.containers("worker", running=False)) - set(
+        healed.containers("worker")
+    )
+    assert docker("inspect", "-f", "{{.State.ExitCode}}", gone.pop()) == "0"
+    done = run_lesson(healed)  # two workers are what is expected now
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 workers on 2 hosts" in done.stdout
+    healed.make("up")
+    assert len(healed.containers("worker")) == 3
+
+
+def test_no_workers_is_one_sentence(healed: ComposeCluster) -> None:
+    healed.make("scale", "N=0")
+    done = run_lesson(healed)
+    assert done.returncode == 1
+    assert_one_sentence(done.stderr, "no running worker", "make up")
+
+
+def test_up_twice_changes_nothing(own: ComposeCluster) -> None:
+    names = own.containers()
+    ids = [docker("inspect", "-f", "{{.Id}}", name) for name in names]
+    again = own.make("up")
+    assert [
+        docker("inspect", "-f", "{{.Id}}", name) for name in own.containers()
+    ] == ids
+    assert "3 workers on 3 hosts, 6 threads" in again.stdout
+
+
+def test_two_lessons_at_once(own: ComposeCluster) -> None:
+    with (
+        running_lesson(CONNECT, own.environment) as first,
+        running_lesson(CONNECT, own.environment) as second,
+    ):
+        outputs = [process.communicate(timeout=120) for process in (first, second)]
+    for process, (stdout, stderr) in zip((first, second), outputs, strict=True):
+        assert process.returncode == 0, stdout + stderr
+        assert stderr == ""
+
+
+def test_down_on_nothing() -> None:
+    nowhere = ComposeCluster(f"lab-nowhere-{os.getpid()}")
+    done = nowhere.make("down")
+    assert done.stdout == "Nothing to take down: this cluster is not up.\n"
+
+
+def test_occupied_port_leaves_nothing_behind() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = ComposeCluster(
+            f"lab-taken-{os.getpid()}", scheduler_port=server.getsockname()[1]
+        )
+        done = taken.make("up", expect=2)
+    error = done.stderr.splitlines()[0]
+    assert error.startswith(f"error: port {taken.scheduler_port} of this machine")
+    assert "DASK_SCHEDULER_PORT=" in error
+    assert taken.containers(running=False) == []
+
+
+def test_two_clusters_side_by_side(own: ComposeCluster) -> None:
+    other = ComposeCluster(f"lab-other-{os.getpid()}", workers=1)
+    try:
+        other.make("up")
+        for cluster, size in ((own, "3 workers"), (other, "1 workers")):
+            done = run_lesson(cluster)
+            assert done.returncode == 0, done.stdout + done.stderr
+            first = done.stdout.splitlines()[0]
+            assert first.startswith(f"Compose cluster {cluster.project!r}"), first
+            assert size in first
+            assert f"http://127.0.0.1:{cluster.dashboard_port}/status" in done.stdout
+    finally:
+        other.make("down")
+    assert len(own.containers()) == 4  # the neighbour's end did not touch it
+
+
+def test_down_removes_containers_network_and_volume() -> None:
+    short = ComposeCluster(f"lab-short-{os.getpid()}", workers=1)
+    short.make("up")
+    done = short.make("down")
+    assert "its volume" in done.stdout
+    label = f"label=com.docker.compose.project={short.project}"
+    assert docker("ps", "--all", "--quiet", "--filter", label) == ""
+    assert docker("network", "ls", "--quiet", "--filter", label) == ""
+    assert docker("volume", "ls", "--quiet", "--filter", label) == ""
+
+
+def test_ports_are_on_loopback_only(own: ComposeCluster) -> None:
+    """From another network namespace the host's side of the ports is closed."""
+    scheduler = own.containers("scheduler")[0]
+    bindings = docker("inspect", "-f", "{{json .HostConfig.PortBindings}}", scheduler)
+    assert bindings.count('"HostIp":"127.0.0.1"') == 2
+    assert bindings.count('"HostIp"') == 2
+    network = f"lab-elsewhere-{os.getpid()}"
+    docker("network", "create", network)
+    try:
+        gateway = docker(
+            "network", "inspect", "-f", "{{(index .IPAM.Config 0).Gateway}}", network
+        )
+        code = (
+            "import socket\n"
+            f"for port in ({own.scheduler_port}, {own.dashboard_port}):\n"
+            "    with socket.socket() as s:\n"
+            "        s.settimeout(5)\n"
+            f"        print(s.connect_ex(({gateway!r}, port)) == 0)"
+        )
+        image = docker("inspect", "-f", "{{.Image}}", scheduler)
+        answer = docker(
+            "run", "--rm", "--network", network, image, "python", "-c", code
+        )
+    finally:
+        docker("network", "rm", network)
+    assert answer.split() == ["False", "False"]
