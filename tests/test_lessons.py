@@ -105,7 +105,7 @@ def plain_scheduler() -> Iterator[str]:
         "import sys\nfrom distributed import LocalCluster\n"
         "if __name__ == '__main__':\n"
         "    with LocalCluster(n_workers=2, threads_per_worker=2, protocol='tcp',\n"
-        "            dashboard_address='127.0.0.1:0', memory_limit='2GiB') as cluster:\n"
+        "            dashboard_address='127.0.0.1:0') as cluster:\n"
         "        print(cluster.scheduler_address, flush=True)\n"
         "        sys.stdin.read()\n"
     )

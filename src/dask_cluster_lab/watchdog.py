@@ -3,13 +3,15 @@
 Calls into Dask have no deadline of their own: with a frozen worker or scheduler a
 ``gather`` blocks for good. A thread beside the lesson watches the clock, the scheduler
 and every worker's heartbeat, on a connection of its own, and interrupts the main thread
-with a sentence when one of them fails.
+with a sentence when one of them fails. It does so with SIGUSR1, because a program that a
+script started in the background ignores SIGINT.
 """
 
 import contextlib
 import signal
 import threading
 import time
+from types import FrameType
 from typing import Any
 
 from dask_cluster_lab.cluster import ClusterSession
@@ -29,10 +31,21 @@ class Watchdog(threading.Thread):
         self.seconds = seconds
         self._verdict: LabError | None = None
         self._stopped = threading.Event()
+        self._ending = threading.Lock()
         self._heartbeats: dict[str, tuple[float, float]] = {}
         self._answered = time.monotonic()
 
+    def start(self) -> None:
+        """Begin the watch; call it from the main thread, which is the one watched."""
+        self._previous = signal.signal(signal.SIGUSR1, self._interrupt)
+        super().start()
+
+    def _interrupt(self, _: int, __: FrameType | None) -> None:
+        if self._verdict is not None:
+            raise self._verdict
+
     def run(self) -> None:
+        """Look every few seconds until stopped (the thread's own loop)."""
         deadline = time.monotonic() + self.seconds
         while not self._stopped.wait(
             min(LOOK_EVERY, max(deadline - time.monotonic(), 0))
@@ -43,16 +56,23 @@ class Watchdog(threading.Thread):
                     f"the lesson did not end within {self.seconds:g} s; "
                     "'make logs' may say why."
                 )
-            if trouble and not self._stopped.is_set():
-                self._verdict = LabError(trouble)
-                main = threading.main_thread().ident
-                if main is not None:
-                    signal.pthread_kill(main, signal.SIGINT)
+            if trouble:
+                self._bark(trouble)
                 return
+
+    def _bark(self, trouble: str) -> None:
+        """Interrupt the main thread, unless the lesson ended meanwhile."""
+        main = threading.main_thread().ident
+        with self._ending:
+            if not self._stopped.is_set() and main is not None:
+                self._verdict = LabError(trouble)
+                signal.pthread_kill(main, signal.SIGUSR1)
 
     def stop(self, error: BaseException | None) -> LabError | None:
         """End the watch; the verdict, also where ``error`` is the cluster's fault."""
-        self._stopped.set()
+        with self._ending:
+            self._stopped.set()
+        signal.signal(signal.SIGUSR1, self._previous)
         if self._verdict is not None or error is None:
             return self._verdict
         remote = isinstance(error, Exception) and self.session.kind != "local"
