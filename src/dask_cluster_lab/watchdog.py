@@ -3,8 +3,8 @@
 Calls into Dask have no deadline of their own: with a frozen worker or scheduler a
 ``gather`` blocks for good. A thread beside the lesson watches the clock, the scheduler
 and every worker's heartbeat, on a connection of its own, and interrupts the main thread
-with a sentence when one of them fails. It does so with SIGUSR1, because a program that a
-script started in the background ignores SIGINT.
+with a sentence when one of them fails. It uses SIGUSR1, because a program that a script
+started in the background ignores SIGINT.
 """
 
 import contextlib
