@@ -15,7 +15,7 @@ endif
 LAB := $(UV) run --frozen --quiet python -m dask_cluster_lab
 
 .PHONY: help list run run-all up wait ps logs scale restart down dashboard capture \
-	readme lint format test test-compose bench ci clean uv python-path
+	readme lint format test test-compose soak bench ci clean uv python-path
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' \
@@ -86,6 +86,9 @@ test: uv ## Run all tests that this machine allows
 
 test-compose: uv ## Run only the tests on a Compose cluster
 	$(UV) run --frozen pytest -m compose
+
+soak: uv ## Run one lesson 20 times on busy cores: make soak EXAMPLE=0202
+	@$(LAB) soak "$(EXAMPLE)"
 
 bench: uv ## Measure the project's own costs, into reports/
 	@$(LAB) bench

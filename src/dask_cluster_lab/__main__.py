@@ -12,6 +12,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run one lesson")
     run.add_argument("example", help="name, file name or unique prefix")
+    soak = commands.add_parser("soak", help="run one lesson many times on busy cores")
+    soak.add_argument("example", help="name, file name or unique prefix")
+    soak.add_argument("--runs", type=int, default=20, help="how often (20)")
     for name, text in {
         "list": "list the lessons",
         "run-all": "run all lessons in order",
@@ -46,7 +49,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _dispatch(chosen: argparse.Namespace) -> None:
-    from dask_cluster_lab.commands import bench, catalogue, compose, runner, transcripts
+    from dask_cluster_lab.commands import (
+        bench,
+        catalogue,
+        compose,
+        runner,
+        soak,
+        transcripts,
+    )
 
     match chosen.command:
         case "run":
@@ -66,6 +76,8 @@ def _dispatch(chosen: argparse.Namespace) -> None:
             transcripts.capture()
         case "bench":
             bench.bench()
+        case "soak":
+            soak.soak(chosen.example, chosen.runs)
         case "scale":
             compose.scale(compose.worker_count(chosen.workers, "N"))
         case name:

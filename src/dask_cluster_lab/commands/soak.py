@@ -1,0 +1,48 @@
+"""Does a lesson ever fail by chance? Run it many times while all cores are busy."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from dask_cluster_lab.commands.catalogue import find_lesson
+from dask_cluster_lab.commands.runner import run_lesson
+from dask_cluster_lab.commands.transcripts import difference
+from dask_cluster_lab.errors import ChecksFailed
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """One process for each core that does nothing but compute."""
+    burn = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(burn) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def soak(example: str, runs: int) -> None:
+    """Run a lesson ``runs`` times on busy cores; a failure or other output counts."""
+    lesson = find_lesson(example)
+    first, bad = "", 0
+    with busy_cores():
+        for number in range(1, runs + 1):
+            outcome = run_lesson(lesson)
+            first = first or outcome.stdout
+            changed = difference(first, outcome.stdout)
+            failed = outcome.status != 0 or bool(outcome.stderr) or bool(changed)
+            bad += failed
+            print(
+                f"{lesson.name} run {number:>2}: {'FAIL' if failed else 'ok'} "
+                f"{outcome.seconds:5.1f} s",
+                flush=True,
+            )
+            if failed:
+                print(outcome.stdout if outcome.status else changed, outcome.stderr)
+    print(f"{lesson.name}: {bad} of {runs} runs on busy cores failed")
+    if bad:
+        raise ChecksFailed(f"{lesson.name} failed in {bad} of {runs} runs.")
