@@ -109,7 +109,15 @@ class ComposeCluster:
         for name in self.containers():
             if docker("inspect", "-f", "{{.State.Paused}}", name) == "true":
                 docker("unpause", name)
+        eventually(lambda: "unhealthy" not in self.health(), "containers recover")
         self.make("up")
+
+    def health(self) -> list[str]:
+        """Health of every running container."""
+        return [
+            docker("inspect", "-f", "{{.State.Health.Status}}", name)
+            for name in self.containers()
+        ]
 
 
 @contextlib.contextmanager

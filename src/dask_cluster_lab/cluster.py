@@ -97,7 +97,7 @@ class ClusterSession:
 
     def close(self) -> None:
         """Close the client, and the stand-in cluster with it; never raises or hangs."""
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        silence_logs()
         with contextlib.suppress(Exception):
             self.client.close(timeout=2)
         with contextlib.suppress(Exception):
@@ -108,6 +108,12 @@ class ClusterSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def silence_logs() -> None:
+    """For the end of a session: what still runs is cut off, and would complain."""
+    for name in ("distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def describe_workers(client: "Client") -> list[WorkerInfo]:

@@ -14,7 +14,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from dask_cluster_lab.cluster import ClusterSession
+from dask_cluster_lab.cluster import ClusterSession, silence_logs
 from dask_cluster_lab.errors import LabError
 
 LOOK_EVERY = 3.0
@@ -37,10 +37,17 @@ class Watchdog(threading.Thread):
 
     def start(self) -> None:
         """Begin the watch; call it from the main thread, which is the one watched."""
-        self._previous = signal.signal(signal.SIGUSR1, self._interrupt)
+        self._handlers = {
+            number: signal.signal(number, self._interrupt)
+            for number in (signal.SIGUSR1, signal.SIGINT)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
         super().start()
 
-    def _interrupt(self, _: int, __: FrameType | None) -> None:
+    def _interrupt(self, number: int, _: FrameType | None) -> None:
+        silence_logs()
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         if self._verdict is not None:
             raise self._verdict
 
@@ -72,7 +79,8 @@ class Watchdog(threading.Thread):
         """End the watch; the verdict, also where ``error`` is the cluster's fault."""
         with self._ending:
             self._stopped.set()
-        signal.signal(signal.SIGUSR1, self._previous)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
         if self._verdict is not None or error is None:
             return self._verdict
         remote = isinstance(error, Exception) and self.session.kind != "local"
