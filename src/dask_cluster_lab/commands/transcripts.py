@@ -1,7 +1,8 @@
 """Transcripts: what a lesson really printed, with where and when, and the comparison.
 
 ``docs/transcripts/KIND/LESSON.txt`` is a header of ``# name: value`` lines, an empty
-line, and the lesson's output to the letter. A fresh run is compared after masking:
+line, and the lesson's output to the letter, but for this machine's host name, which
+becomes ``client-host``. A fresh run is compared after masking:
 addresses, process ids, times, rates and whatever else may differ from run to run become
 names in angle brackets; all other text and numbers must be the same.
 """
@@ -11,6 +12,7 @@ import difflib
 import os
 import platform
 import re
+import socket
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from dask_cluster_lab.errors import LabError
 NO_SCHEDULER = "tcp://127.0.0.1:1"
 """An address where nothing listens, which brings the fallback even beside a cluster."""
 KINDS: tuple[Kind, ...] = ("compose", "local")
+CLIENT_HOST = "client-host"
 CAPTURE_AGAIN = "if the change is meant, run 'make capture' and commit the transcripts"
 
 _NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?"
@@ -96,9 +99,8 @@ def capture(kinds: tuple[Kind, ...] = KINDS) -> None:
                 )
             path = transcript_path(lesson.name, kind)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(
-                header(lesson.name, kind) + "\n" + outcome.stdout, encoding="utf-8"
-            )
+            text = header(lesson.name, kind) + "\n" + without_host(outcome.stdout)
+            path.write_text(text, encoding="utf-8")
             print(f"wrote {path.relative_to(project_root())}", flush=True)
     _remove_strays()
 
@@ -108,6 +110,11 @@ def _remove_strays() -> None:
     for path in (project_root() / "docs" / "transcripts").glob("*/*.txt"):
         if path.stem not in names:
             path.unlink()
+
+
+def without_host(text: str) -> str:
+    """``text`` with this machine's host name replaced: it is nobody's business."""
+    return re.sub(rf"\b{re.escape(socket.gethostname())}\b", CLIENT_HOST, text)
 
 
 def mask(text: str) -> str:
@@ -137,5 +144,6 @@ def compare_outcome(outcome: Outcome, kind: Kind) -> str:
     path = transcript_path(outcome.lesson.name, kind)
     if not path.is_file():
         return f"{path.name} ({kind}) has no transcript; {CAPTURE_AGAIN}"
-    changed = difference(body(path.read_text(encoding="utf-8")), outcome.stdout)
+    fresh = without_host(outcome.stdout)
+    changed = difference(body(path.read_text(encoding="utf-8")), fresh)
     return f"{changed}\n{CAPTURE_AGAIN}" if changed else ""
