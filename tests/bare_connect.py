@@ -30,8 +30,8 @@ def main() -> None:
             dashboard_address="127.0.0.1:0",
             local_directory=scratch,
         ) as cluster,
-        Client(cluster) as client,
     ):
+        client = Client(cluster)
         info = client.scheduler_info(n_workers=-1)
         print(client.run(socket.gethostname))
         print(client.run(lambda dask_worker: dask_worker.state.nthreads))
