@@ -52,10 +52,15 @@ def eventually(condition: Callable[[], object], what: str, seconds: float = 60) 
 class ComposeCluster:
     """One Compose project and the environment in which commands find it."""
 
-    project: str
+    name: str
     workers: int = 3
     scheduler_port: int = field(default_factory=free_port)
     dashboard_port: int = field(default_factory=free_port)
+
+    @property
+    def project(self) -> str:
+        """Its Compose project; ``.ci/run`` clears away what begins like this."""
+        return f"dask-lab-test-{self.name}-{os.getpid()}"
 
     @property
     def address(self) -> str:

@@ -28,7 +28,7 @@ def docker_engine() -> None:
 @pytest.fixture(scope="session")
 def cluster(docker_engine: None) -> Iterator[ComposeCluster]:
     """A Compose cluster of three workers that tests leave as they found it."""
-    compose = ComposeCluster(f"lab-test-{os.getpid()}")
+    compose = ComposeCluster("test")
     compose.make("up")
     yield compose
     compose.make("down")

@@ -28,7 +28,7 @@ WAITS = ROOT / "tests" / "lessons" / "waits.py"
 @pytest.fixture(scope="module")
 def own(docker_engine: None) -> Iterator[ComposeCluster]:
     """A cluster that these tests may break."""
-    cluster = ComposeCluster(f"lab-break-{os.getpid()}")
+    cluster = ComposeCluster("break")
     cluster.make("up")
     yield cluster
     cluster.make("down")
@@ -222,16 +222,14 @@ def test_two_lessons_at_once(own: ComposeCluster) -> None:
 
 
 def test_down_on_nothing() -> None:
-    nowhere = ComposeCluster(f"lab-nowhere-{os.getpid()}")
+    nowhere = ComposeCluster("nowhere")
     done = nowhere.make("down")
     assert done.stdout == "Nothing to take down: this cluster is not up.\n"
 
 
 def test_occupied_port_leaves_nothing_behind() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = ComposeCluster(
-            f"lab-taken-{os.getpid()}", scheduler_port=server.getsockname()[1]
-        )
+        taken = ComposeCluster("taken", scheduler_port=server.getsockname()[1])
         done = taken.make("up", expect=2)
     error = done.stderr.splitlines()[0]
     assert error.startswith(f"error: port {taken.scheduler_port} of this machine")
@@ -240,7 +238,7 @@ def test_occupied_port_leaves_nothing_behind() -> None:
 
 
 def test_two_clusters_side_by_side(own: ComposeCluster) -> None:
-    other = ComposeCluster(f"lab-other-{os.getpid()}", workers=1)
+    other = ComposeCluster("other", workers=1)
     try:
         other.make("up")
         for cluster, size in ((own, "3 workers"), (other, "1 workers")):
@@ -256,7 +254,7 @@ def test_two_clusters_side_by_side(own: ComposeCluster) -> None:
 
 
 def test_down_removes_containers_network_and_volume() -> None:
-    short = ComposeCluster(f"lab-short-{os.getpid()}", workers=1)
+    short = ComposeCluster("short", workers=1)
     short.make("up")
     done = short.make("down")
     assert "its volume" in done.stdout
@@ -272,7 +270,7 @@ def test_ports_are_on_loopback_only(own: ComposeCluster) -> None:
     bindings = docker("inspect", "-f", "{{json .HostConfig.PortBindings}}", scheduler)
     assert bindings.count('"HostIp":"127.0.0.1"') == 2
     assert bindings.count('"HostIp"') == 2
-    network = f"lab-elsewhere-{os.getpid()}"
+    network = f"dask-lab-test-elsewhere-{os.getpid()}"
     docker("network", "create", network)
     try:
         gateway = docker(
