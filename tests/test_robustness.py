@@ -19,7 +19,7 @@ from compose_cluster import (
     running_lesson,
 )
 
-pytestmark = pytest.mark.compose
+pytestmark = [pytest.mark.compose, pytest.mark.usefixtures("docker_engine")]
 
 CONNECT = ROOT / "examples" / "0101_connect.py"
 WAITS = ROOT / "tests" / "lessons" / "waits.py"
