@@ -215,6 +215,7 @@ def _connect_to(target: Address, meter_wire: bool, seconds: float) -> ClusterSes
 def _require_scheduler(target: Address) -> None:
     """Workers and nannies greet like schedulers do; ask who it is."""
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     from distributed import rpc
     from distributed.security import Security
@@ -225,7 +226,9 @@ def _require_scheduler(target: Address) -> None:
             return await asyncio.wait_for(other.identity(), 10)
 
     try:
-        role = asyncio.run(identity())["type"]
+        # In a thread of its own, because a notebook runs an event loop in this one.
+        with ThreadPoolExecutor(1) as thread:
+            role = thread.submit(asyncio.run, identity()).result()["type"]
     except (OSError, TimeoutError) as error:
         raise LabError(
             f"the scheduler at {target} greets but does not answer "
