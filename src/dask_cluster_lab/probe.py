@@ -39,7 +39,8 @@ class Address:
 
 
 _FORM = re.compile(
-    r"(?:(?P<scheme>[a-z]+)://)?(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[\w.-]+)):(?P<port>\d{1,5})"
+    r"(?:(?P<scheme>[a-z]+)://)?(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[\w.-]+)):(?P<port>\d{1,5})",
+    re.ASCII,
 )
 
 
