@@ -6,6 +6,7 @@ issue 8071). But a Dask TCP listener speaks first: whoever connects receives a h
 of about 66 bytes at once. So reading with a deadline tells a scheduler from all else.
 """
 
+import ipaddress
 import os
 import re
 import socket
@@ -53,6 +54,7 @@ def parse_address(text: str) -> Address:
     if (
         match
         and (match["scheme"] or "tcp") in ("tcp", "tls")
+        and (match["ipv6"] is None or _is_ipv6(match["ipv6"]))
         and 0 < int(match["port"]) < 65536
     ):
         return Address(
@@ -62,6 +64,13 @@ def parse_address(text: str) -> Address:
         f"{text!r} is not a scheduler address; write it like tcp://127.0.0.1:8786 "
         "(tcp:// or tls://, a host, a port from 1 to 65535)."
     )
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def scheduler_address() -> Address:
