@@ -138,7 +138,11 @@ def _connect(address: Address, deadline: float) -> socket.socket:
     """Try each of the host's addresses in turn until one accepts or time is up."""
     failure: OSError = TimeoutError()
     for family, kind, protocol, _, where in _resolve(address, deadline):
-        connection = socket.socket(family, kind, protocol)
+        try:
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:  # no such family here, as where IPv6 is switched off
+            failure = error
+            continue
         try:
             connection.settimeout(_left(deadline))
             connection.connect(where)
