@@ -208,7 +208,13 @@ def tls_context() -> ssl.SSLContext:
     """The client's TLS context from Dask's configuration (``distributed.comm.tls``)."""
     from distributed.security import Security
 
-    context = Security().get_connection_args("client").get("ssl_context")
+    try:
+        context = Security().get_connection_args("client").get("ssl_context")
+    except OSError as error:  # a missing file, or one that holds no certificate
+        raise UsageError(
+            "the certificates that distributed.comm.tls names in Dask's configuration "
+            f"cannot be used ({error.strerror})."
+        ) from error
     if context is None:
         raise UsageError(
             "a tls:// address needs certificates: set distributed.comm.tls.ca-file, "
