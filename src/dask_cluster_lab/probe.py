@@ -184,14 +184,15 @@ def _read_greeting(
     if address.scheme == "tls":
         connection = tls_context().wrap_socket(connection, server_hostname=address.host)
     greeting = b""
-    while b"pickle-protocol" not in greeting and len(greeting) < 1024:
-        connection.settimeout(_left(deadline))
-        more = connection.recv(1024)
-        if not more:
-            break
-        greeting += more
-        if not _is_handshake_start(greeting):
-            break
+    with connection:
+        while b"pickle-protocol" not in greeting and len(greeting) < 1024:
+            connection.settimeout(_left(deadline))
+            more = connection.recv(1024)
+            if not more:
+                break
+            greeting += more
+            if not _is_handshake_start(greeting):
+                break
     return greeting
 
 
