@@ -274,20 +274,22 @@ def _label(session: ClusterSession) -> str:
 
 
 def _start_fallback(answer: Probe) -> ClusterSession:
+    import dask
     from distributed import Client, LocalCluster
 
     closing = contextlib.ExitStack()
     scratch = closing.enter_context(
         tempfile.TemporaryDirectory(prefix="dask-cluster-lab-")
     )
-    cluster = LocalCluster(
-        processes=False,
-        n_workers=2,
-        threads_per_worker=2,
-        memory_limit="1.5GiB",
-        dashboard_address="127.0.0.1:0",
-        local_directory=scratch,
-    )
+    # The configuration, since a scheduler has no argument for its own scratch space.
+    with dask.config.set({"temporary-directory": scratch}):
+        cluster = LocalCluster(
+            processes=False,
+            n_workers=2,
+            threads_per_worker=2,
+            memory_limit="1.5GiB",
+            dashboard_address="127.0.0.1:0",
+        )
     closing.callback(cluster.close, timeout=5)
     label = (
         f"LocalCluster, in this process, as a fallback: {answer.reason}.\n"
