@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 MARKER = "DASK_LAB_CLUSTER"
 DASHBOARD = "DASK_LAB_DASHBOARD"
 WORKER_SERVICE = "worker"  # its name in compose.yml, and so in the containers' DNS
+STARTING_SECONDS = 5.0
+"""How long a published port may hang up before a scheduler listens behind it."""
+ANSWER_SECONDS = 10.0
 
 Kind = Literal["compose", "remote", "local"]
 
@@ -164,7 +167,7 @@ def connect(
 
 def _patient_probe(target: Address) -> Probe:
     """Probe; again where a scheduler may be starting behind its port, or busy."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + STARTING_SECONDS
     answer = probe(target)
     if answer.state == "silent":
         return probe(target)
@@ -186,7 +189,7 @@ def _connect_to(target: Address, meter_wire: bool, seconds: float) -> ClusterSes
     closing.callback(wire.close)
     try:
         _require_scheduler(target)
-        client = Client(client_address, timeout=10)
+        client = Client(client_address, timeout=ANSWER_SECONDS)
     except BaseException:
         closing.close()
         raise
@@ -204,21 +207,31 @@ def _connect_to(target: Address, meter_wire: bool, seconds: float) -> ClusterSes
     return session
 
 
-def _require_scheduler(target: Address) -> None:
-    """Workers and nannies greet like schedulers do; ask who it is."""
+def ask_identity(address: str, seconds: float) -> dict[str, Any]:
+    """How the Dask process at ``address`` describes itself and its workers.
+
+    On a connection and an event loop of its own, so that the answer does not depend on
+    a client: not on whether it is open, and not on what its event loop is busy with.
+    Raises ``OSError`` (``TimeoutError`` after ``seconds``) if there is no answer.
+    """
     import asyncio
 
     from distributed import rpc
     from distributed.security import Security
 
-    async def identity() -> dict[str, Any]:
+    async def ask() -> dict[str, Any]:
         arguments = Security().get_connection_args("client")
-        async with rpc(str(target), connection_args=arguments) as other:
-            return await asyncio.wait_for(other.identity(), 10)
+        async with rpc(address, connection_args=arguments) as other:
+            return await asyncio.wait_for(other.identity(), seconds)
 
+    return asyncio.run(ask())
+
+
+def _require_scheduler(target: Address) -> None:
+    """Workers and nannies greet like schedulers do; ask who it is."""
     try:
-        role = asyncio.run(identity())["type"]
-    except (OSError, TimeoutError) as error:
+        role = ask_identity(str(target), ANSWER_SECONDS)["type"]
+    except OSError as error:
         raise LabError(
             f"the scheduler at {target} greets but does not answer "
             f"({type(error).__name__}); 'make restart' brings it back."
@@ -296,7 +309,7 @@ def _start_fallback(answer: Probe) -> ClusterSession:
         "'make up' starts the real cluster; n/a marks what this one cannot show."
     )
     return ClusterSession(
-        Client(cluster, timeout=10),
+        Client(cluster, timeout=ANSWER_SECONDS),
         "local",
         cluster.scheduler_address,
         label,

@@ -12,10 +12,11 @@ import threading
 import time
 from typing import Any
 
-from dask_cluster_lab.cluster import ClusterSession
+from dask_cluster_lab.cluster import ClusterSession, ask_identity
 from dask_cluster_lab.errors import LabError
 
 LOOK_EVERY = 3.0
+ANSWER_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 """A healthy worker sends two heartbeats a second, a busy one still one in a few."""
 
@@ -91,18 +92,8 @@ class Watchdog(threading.Thread):
 
     def _identity(self) -> dict[str, Any] | None:
         """How the scheduler describes itself and its workers; ``None`` if no answer."""
-        from distributed import rpc
-
-        client = self.session.client
-
-        async def ask() -> dict[str, Any]:
-            async with rpc(
-                self.session.address, timeout=5, connection_args=client.connection_args
-            ) as scheduler:
-                return await scheduler.identity()
-
         with contextlib.suppress(Exception):
-            return client.sync(ask, callback_timeout=5)
+            return ask_identity(self.session.address, ANSWER_SECONDS)
         return None
 
     @staticmethod
