@@ -33,6 +33,12 @@ class Watchdog(threading.Thread):
         self._heartbeats: dict[str, tuple[float, float]] = {}
         self._answered = time.monotonic()
 
+    def start(self) -> None:
+        # What a shell script starts with & is born deaf to this signal.
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        super().start()
+
     def run(self) -> None:
         deadline = time.monotonic() + self.seconds
         while not self._stopped.wait(
