@@ -66,10 +66,12 @@ class WireMeter:
         traffic = Traffic()
         with self._lock:
             sent, received = self.sent, self.received
-        yield traffic
-        with self._lock:
-            traffic.sent = self.sent - sent
-            traffic.received = self.received - received
+        try:
+            yield traffic
+        finally:
+            with self._lock:
+                traffic.sent = self.sent - sent
+                traffic.received = self.received - received
 
     def close(self) -> None:
         """Stop listening and end every connection that passes through."""
