@@ -212,7 +212,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         if math.isnan(value):
             return "n/a"
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        # From 999.5 on, three digits would be written as 1e+03.
+        return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
