@@ -95,7 +95,7 @@ class Lesson:
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Print rows in columns: numbers to the right, words to the left."""
-        body = [list(row) for row in rows]
+        body = [[_plain(value) for value in row] for row in rows]
         cells = [list(headers)] + [[_cell(value) for value in row] for row in body]
         widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
         numeric = [
@@ -206,7 +206,13 @@ def fail(error: LabError) -> int:
     return error.exit_status
 
 
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and truth values as Python's own; all else as it is."""
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
 def _cell(value: Any) -> str:
+    value = _plain(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
