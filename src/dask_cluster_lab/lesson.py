@@ -231,7 +231,7 @@ def _marked(mark: Mark, text: str) -> str:
 
 
 def _colour(mark: Mark) -> str:
-    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return f"\033[{_COLOURS[mark]}m{mark}\033[0m"
     return mark
 
