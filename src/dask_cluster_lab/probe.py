@@ -108,6 +108,8 @@ def probe(address: Address, seconds: float = PROBE_SECONDS) -> Probe:
         return Probe("unresolved", f"the name {address.host!r} does not resolve")
     except ConnectionRefusedError:
         return Probe("refused", f"nothing listens at {address} (connection refused)")
+    except ConnectionResetError:  # so early that connecting did not notice it was done
+        return _closed(address)
     except TimeoutError:
         return Probe("unreachable", f"{address} did not answer within {seconds:g} s")
     except OSError as error:
@@ -128,10 +130,14 @@ def probe(address: Address, seconds: float = PROBE_SECONDS) -> Probe:
     except OSError:
         greeting = b""
     if not greeting:
-        return Probe("closed", f"{address} accepts connections and closes them at once")
+        return _closed(address)
     if not _is_handshake(greeting):
         return Probe("other", f"what answers at {address} is no Dask scheduler")
     return Probe("dask", f"a Dask process answers at {address}")
+
+
+def _closed(address: Address) -> Probe:
+    return Probe("closed", f"{address} accepts connections and closes them at once")
 
 
 def _connect(address: Address, deadline: float) -> socket.socket:
