@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import Serve, silent
@@ -193,7 +193,11 @@ def test_a_name_that_cannot_be_asked_for(host: str) -> None:
 def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
 
-    def hang(*_: object, **__: object) -> list[object]:
+    look_up = socket.getaddrinfo
+
+    def hang(host: str, *arguments: Any, **options: Any) -> Any:
+        if host != "slow.invalid":
+            return look_up(host, *arguments, **options)
         over.wait(60)
         return []
 
@@ -264,6 +268,16 @@ def test_a_listener_that_hangs_up(
         "closed",
         f"tcp://127.0.0.1:{port} accepts connections and closes them at once",
     )
+
+
+def test_a_reset_while_still_connecting(
+    closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset(*_: object) -> socket.socket:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(module, "_connect", reset)
+    assert timed_probe(loopback(closed_port)).state == "closed"
 
 
 @pytest.mark.parametrize(
