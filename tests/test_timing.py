@@ -1,10 +1,12 @@
 """Fair timing: who takes turns when, and what is kept."""
 
 import statistics
+import types
 from collections.abc import Callable
 
 import pytest
 
+from dask_cluster_lab import timing
 from dask_cluster_lab.timing import Timing, interleave
 
 
@@ -12,7 +14,8 @@ from dask_cluster_lab.timing import Timing, interleave
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands still unless a test moves ``clock[0]``."""
     now = [100.0]
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    stopped = types.SimpleNamespace(perf_counter=lambda: now[0])
+    monkeypatch.setattr(timing, "time", stopped)
     return now
 
 

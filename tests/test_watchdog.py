@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -234,9 +235,10 @@ def test_a_worker_without_heartbeat(
 
 def test_workers_with_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 10.0)
-    dog = Watchdog(fake_session("compose"), 3600)
     now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    clock = types.SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(module, "time", clock)
+    dog = Watchdog(fake_session("compose"), 3600)
     workers = {"a": 1.0, "b": 1.0}
     monkeypatch.setattr(
         module,
