@@ -5,6 +5,7 @@ Each command is printed before it runs: what ``make up`` does can be done by han
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import socket
@@ -182,11 +183,12 @@ def _require_docker() -> None:
         raise UsageError(
             "docker has no 'compose' command; install its plugin Docker Compose v2."
         )
-    numbers = compose.lstrip("v").split(".")
-    if not numbers[0].isdigit() or tuple(int(n) for n in numbers[:2]) < OLDEST_COMPOSE:
+    numbers = re.match(r"v?(\d+)\.(\d+)", compose)
+    if not numbers or (int(numbers[1]), int(numbers[2])) < OLDEST_COMPOSE:
         oldest = ".".join(map(str, OLDEST_COMPOSE))
         raise UsageError(
-            f"Docker Compose {compose} is too old; install {oldest} or newer."
+            f"Docker Compose {compose or '(no version)'} is too old; "
+            f"install {oldest} or newer."
         )
     if _ask("docker", "info", "--format", "{{.ServerVersion}}") is None:
         raise UsageError(f"the Docker Engine does not answer; start it; {without}")
