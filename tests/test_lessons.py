@@ -68,9 +68,9 @@ def worker_state(dask_worker: Any) -> dict[str, Any]:
     }
 
 
-def snapshot(cluster: ComposeCluster) -> dict[str, Any]:
+def snapshot(shared_cluster: ComposeCluster) -> dict[str, Any]:
     """The state of scheduler and workers, once all keys are released."""
-    with cluster.client() as client:
+    with shared_cluster.client() as client:
         eventually(lambda: not client.who_has(), "all keys are released", 20)
         state: dict[str, Any] = client.run_on_scheduler(scheduler_state)
         state["on workers"] = client.run(worker_state)
@@ -79,14 +79,14 @@ def snapshot(cluster: ComposeCluster) -> dict[str, Any]:
 
 @compose
 @each_lesson
-def test_on_the_cluster(lesson: LessonFile, cluster: ComposeCluster) -> None:
-    before = snapshot(cluster)
-    outcome = run_lesson(lesson, cluster.environment)
+def test_on_the_cluster(lesson: LessonFile, shared_cluster: ComposeCluster) -> None:
+    before = snapshot(shared_cluster)
+    outcome = run_lesson(lesson, shared_cluster.environment)
     assert_passed(outcome)
     assert outcome.score
     assert outcome.score[2] == 0, "the cluster can show every claim"
     assert compare_outcome(outcome, "compose") == ""
-    assert snapshot(cluster) == before
+    assert snapshot(shared_cluster) == before
 
 
 @each_lesson
@@ -132,12 +132,14 @@ def test_on_a_remote_scheduler(lesson: LessonFile, plain_scheduler: str) -> None
 
 @compose
 @pytest.mark.parametrize("workers", [8, 1])
-def test_with_other_numbers_of_workers(workers: int, cluster: ComposeCluster) -> None:
-    cluster.make("scale", f"N={workers}")
+def test_with_other_numbers_of_workers(
+    workers: int, shared_cluster: ComposeCluster
+) -> None:
+    shared_cluster.make("scale", f"N={workers}")
     try:
-        outcomes = [run_lesson(lesson, cluster.environment) for lesson in ALL]
+        outcomes = [run_lesson(lesson, shared_cluster.environment) for lesson in ALL]
     finally:
-        cluster.make("scale", "N=3")
+        shared_cluster.make("scale", "N=3")
     for outcome in outcomes:
         assert_passed(outcome)
         assert outcome.stdout.partition("\n")[0].endswith(
@@ -146,17 +148,17 @@ def test_with_other_numbers_of_workers(workers: int, cluster: ComposeCluster) ->
 
 
 @compose
-def test_second_run_in_reverse_order(cluster: ComposeCluster) -> None:
+def test_second_run_in_reverse_order(shared_cluster: ComposeCluster) -> None:
     """In another order, on a cluster that ran everything before, nothing differs."""
     for lesson in reversed(ALL):
-        outcome = run_lesson(lesson, cluster.environment)
+        outcome = run_lesson(lesson, shared_cluster.environment)
         assert_passed(outcome)
         assert compare_outcome(outcome, "compose") == ""
 
 
 @compose
-def test_run_all_prints_a_line_for_each(cluster: ComposeCluster) -> None:
-    done = cluster.make("run-all")
+def test_run_all_prints_a_line_for_each(shared_cluster: ComposeCluster) -> None:
+    done = shared_cluster.make("run-all")
     lines = done.stdout.splitlines()
     for lesson, line in zip(ALL, lines, strict=False):
         assert re.fullmatch(
@@ -166,10 +168,10 @@ def test_run_all_prints_a_line_for_each(cluster: ComposeCluster) -> None:
 
 
 @compose
-def test_0101_connect_names_the_containers(cluster: ComposeCluster) -> None:
+def test_0101_connect_names_the_containers(shared_cluster: ComposeCluster) -> None:
     """The host names that the lesson prints are those of the worker containers."""
-    outcome = run_lesson(find_lesson("0101"), cluster.environment)
-    with cluster.client() as client:
+    outcome = run_lesson(find_lesson("0101"), shared_cluster.environment)
+    with shared_cluster.client() as client:
         hosts = set(client.run(os.uname).values())
     assert len(hosts) == 3
     for host in hosts:
@@ -177,14 +179,14 @@ def test_0101_connect_names_the_containers(cluster: ComposeCluster) -> None:
 
 
 @compose
-def test_0202_bytes_counted_by_another_meter(cluster: ComposeCluster) -> None:
+def test_0202_bytes_counted_by_another_meter(shared_cluster: ComposeCluster) -> None:
     """The whole lesson through a second relay, which counts what it sends in all."""
-    meter = WireMeter("127.0.0.1", cluster.scheduler_port)
+    meter = WireMeter("127.0.0.1", shared_cluster.scheduler_port)
     try:
         address = f"tcp://127.0.0.1:{meter.local_port}"
         outcome = run_lesson(
             find_lesson("0202"),
-            {**cluster.environment, "DASK_SCHEDULER_ADDRESS": address},
+            {**shared_cluster.environment, "DASK_SCHEDULER_ADDRESS": address},
         )
         assert_passed(outcome)
         array = 4_000 * 160 * 8

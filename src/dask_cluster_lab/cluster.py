@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 MARKER = "DASK_LAB_CLUSTER"
 DASHBOARD = "DASK_LAB_DASHBOARD"
 WORKER_SERVICE = "worker"  # its name in compose.yml, and so in the containers' DNS
+STARTING_SECONDS = 5.0
+"""How long a published port may hang up before a scheduler listens behind it."""
+ANSWER_SECONDS = 10.0
 
 Kind = Literal["compose", "remote", "local"]
 
@@ -112,8 +115,9 @@ class ClusterSession:
 
 def silence_logs() -> None:
     """For the end of a session: what still runs is cut off, and would complain."""
-    for name in ("distributed", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in list(logging.root.manager.loggerDict):  # some have a level of their own
+        if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def describe_workers(client: "Client") -> list[WorkerInfo]:
@@ -170,7 +174,7 @@ def connect(
 
 def _patient_probe(target: Address) -> Probe:
     """Probe; again where a scheduler may be starting behind its port, or busy."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + STARTING_SECONDS
     answer = probe(target)
     if answer.state == "silent":
         return probe(target)
@@ -194,7 +198,7 @@ def _connect_to(target: Address, meter_wire: bool, seconds: float) -> ClusterSes
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         _require_scheduler(target)
-        client = Client(client_address, timeout=10)
+        client = Client(client_address, timeout=ANSWER_SECONDS)
     except BaseException:
         closing.close()
         raise
@@ -212,24 +216,34 @@ def _connect_to(target: Address, meter_wire: bool, seconds: float) -> ClusterSes
     return session
 
 
-def _require_scheduler(target: Address) -> None:
-    """Workers and nannies greet like schedulers do; ask who it is."""
+def ask_identity(address: str, seconds: float) -> dict[str, Any]:
+    """How the Dask process at ``address`` describes itself and its workers.
+
+    On a connection and an event loop of its own, so that the answer does not depend on
+    a client: not on whether it is open, and not on what its event loop is busy with.
+    Raises ``OSError`` (``TimeoutError`` after ``seconds``) if there is no answer.
+    """
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
     from distributed import rpc
     from distributed.security import Security
 
-    async def identity() -> dict[str, Any]:
+    async def ask() -> dict[str, Any]:
         arguments = Security().get_connection_args("client")
-        async with rpc(str(target), connection_args=arguments) as other:
-            return await asyncio.wait_for(other.identity(), 10)
+        async with rpc(address, connection_args=arguments) as other:
+            return await asyncio.wait_for(other.identity(), seconds)
 
+    # In a thread of its own, because a notebook runs an event loop in this one.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, ask()).result()
+
+
+def _require_scheduler(target: Address) -> None:
+    """Workers and nannies greet like schedulers do; ask who it is."""
     try:
-        # In a thread of its own, because a notebook runs an event loop in this one.
-        with ThreadPoolExecutor(1) as thread:
-            role = thread.submit(asyncio.run, identity()).result()["type"]
-    except (OSError, TimeoutError) as error:
+        role = ask_identity(str(target), ANSWER_SECONDS)["type"]
+    except OSError as error:
         raise LabError(
             f"the scheduler at {target} greets but does not answer "
             f"({type(error).__name__}); 'make restart' brings it back."
@@ -285,27 +299,29 @@ def _label(session: ClusterSession) -> str:
 
 
 def _start_fallback(answer: Probe) -> ClusterSession:
+    import dask
     from distributed import Client, LocalCluster
 
     closing = contextlib.ExitStack()
     scratch = closing.enter_context(
         tempfile.TemporaryDirectory(prefix="dask-cluster-lab-")
     )
-    cluster = LocalCluster(
-        processes=False,
-        n_workers=2,
-        threads_per_worker=2,
-        memory_limit="1.5GiB",
-        dashboard_address="127.0.0.1:0",
-        local_directory=scratch,
-    )
+    # The configuration, since a scheduler has no argument for its own scratch space.
+    with dask.config.set({"temporary-directory": scratch}):
+        cluster = LocalCluster(
+            processes=False,
+            n_workers=2,
+            threads_per_worker=2,
+            memory_limit="1.5GiB",
+            dashboard_address="127.0.0.1:0",
+        )
     closing.callback(cluster.close, timeout=5)
     label = (
         f"LocalCluster, in this process, as a fallback: {answer.reason}.\n"
         "'make up' starts the real cluster; n/a marks what this one cannot show."
     )
     return ClusterSession(
-        Client(cluster, timeout=10),
+        Client(cluster, timeout=ANSWER_SECONDS),
         "local",
         cluster.scheduler_address,
         label,

@@ -162,7 +162,7 @@ class Lesson:
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     """The lines of a table: a header, a rule, and a line for each row."""
-    body = [list(row) for row in rows]
+    body = [[_plain(value) for value in row] for row in rows]
     cells = [list(headers)] + [[_cell(value) for value in row] for row in body]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     numeric = [
@@ -211,13 +211,20 @@ def fail(error: LabError) -> int:
     return error.exit_status
 
 
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and truth values as Python's own; all else as it is."""
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
 def _cell(value: Any) -> str:
+    value = _plain(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         if math.isnan(value):
             return "n/a"
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        # From 999.5 on, three digits would be written as 1e+03.
+        return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -229,7 +236,7 @@ def _marked(mark: Mark, text: str) -> str:
 
 
 def _colour(mark: Mark) -> str:
-    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return f"\033[{_COLOURS[mark]}m{mark}\033[0m"
     return mark
 

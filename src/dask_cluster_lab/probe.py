@@ -6,6 +6,7 @@ issue 8071). But a Dask TCP listener speaks first: whoever connects receives a h
 of about 66 bytes at once. So reading with a deadline tells a scheduler from all else.
 """
 
+import ipaddress
 import os
 import re
 import socket
@@ -39,7 +40,8 @@ class Address:
 
 
 _FORM = re.compile(
-    r"(?:(?P<scheme>[a-z]+)://)?(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[\w.-]+)):(?P<port>\d{1,5})"
+    r"(?:(?P<scheme>[a-z]+)://)?(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[\w.-]+)):(?P<port>\d{1,5})",
+    re.ASCII,
 )
 
 
@@ -52,6 +54,7 @@ def parse_address(text: str) -> Address:
     if (
         match
         and (match["scheme"] or "tcp") in ("tcp", "tls")
+        and (match["ipv6"] is None or _is_ipv6(match["ipv6"]))
         and 0 < int(match["port"]) < 65536
     ):
         return Address(
@@ -61,6 +64,13 @@ def parse_address(text: str) -> Address:
         f"{text!r} is not a scheduler address; write it like tcp://127.0.0.1:8786 "
         "(tcp:// or tls://, a host, a port from 1 to 65535)."
     )
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def scheduler_address() -> Address:
@@ -98,6 +108,8 @@ def probe(address: Address, seconds: float = PROBE_SECONDS) -> Probe:
         return Probe("unresolved", f"the name {address.host!r} does not resolve")
     except ConnectionRefusedError:
         return Probe("refused", f"nothing listens at {address} (connection refused)")
+    except ConnectionResetError:  # so early that connecting did not notice it was done
+        return _closed(address)
     except TimeoutError:
         return Probe("unreachable", f"{address} did not answer within {seconds:g} s")
     except OSError as error:
@@ -118,17 +130,25 @@ def probe(address: Address, seconds: float = PROBE_SECONDS) -> Probe:
     except OSError:
         greeting = b""
     if not greeting:
-        return Probe("closed", f"{address} accepts connections and closes them at once")
+        return _closed(address)
     if not _is_handshake(greeting):
         return Probe("other", f"what answers at {address} is no Dask scheduler")
     return Probe("dask", f"a Dask process answers at {address}")
+
+
+def _closed(address: Address) -> Probe:
+    return Probe("closed", f"{address} accepts connections and closes them at once")
 
 
 def _connect(address: Address, deadline: float) -> socket.socket:
     """Try each of the host's addresses in turn until one accepts or time is up."""
     failure: OSError = TimeoutError()
     for family, kind, protocol, _, where in _resolve(address, deadline):
-        connection = socket.socket(family, kind, protocol)
+        try:
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:  # no such family here, as where IPv6 is switched off
+            failure = error
+            continue
         try:
             connection.settimeout(_left(deadline))
             connection.connect(where)
@@ -170,14 +190,15 @@ def _read_greeting(
     if address.scheme == "tls":
         connection = tls_context().wrap_socket(connection, server_hostname=address.host)
     greeting = b""
-    while b"pickle-protocol" not in greeting and len(greeting) < 1024:
-        connection.settimeout(_left(deadline))
-        more = connection.recv(1024)
-        if not more:
-            break
-        greeting += more
-        if not _is_handshake_start(greeting):
-            break
+    with connection:
+        while b"pickle-protocol" not in greeting and len(greeting) < 1024:
+            connection.settimeout(_left(deadline))
+            more = connection.recv(1024)
+            if not more:
+                break
+            greeting += more
+            if not _is_handshake_start(greeting):
+                break
     return greeting
 
 
@@ -194,7 +215,13 @@ def tls_context() -> ssl.SSLContext:
     """The client's TLS context from Dask's configuration (``distributed.comm.tls``)."""
     from distributed.security import Security
 
-    context = Security().get_connection_args("client").get("ssl_context")
+    try:
+        context = Security().get_connection_args("client").get("ssl_context")
+    except OSError as error:  # a missing file, or one that holds no certificate
+        raise UsageError(
+            "the certificates that distributed.comm.tls names in Dask's configuration "
+            f"cannot be used ({error.strerror})."
+        ) from error
     if context is None:
         raise UsageError(
             "a tls:// address needs certificates: set distributed.comm.tls.ca-file, "

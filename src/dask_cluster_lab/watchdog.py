@@ -14,10 +14,11 @@ import time
 from types import FrameType
 from typing import Any
 
-from dask_cluster_lab.cluster import ClusterSession, silence_logs
+from dask_cluster_lab.cluster import ClusterSession, ask_identity, silence_logs
 from dask_cluster_lab.errors import LabError
 
 LOOK_EVERY = 3.0
+ANSWER_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 """A healthy worker sends two heartbeats a second, a busy one still one in a few."""
 
@@ -34,6 +35,7 @@ class Watchdog(threading.Thread):
         self._ending = threading.Lock()
         self._heartbeats: dict[str, tuple[float, float]] = {}
         self._answered = time.monotonic()
+        self._handlers: dict[int, Any] = {}
 
     def start(self) -> None:
         """Begin the watch; call it from the main thread, which is the one watched."""
@@ -68,12 +70,19 @@ class Watchdog(threading.Thread):
                 return
 
     def _bark(self, trouble: str) -> None:
-        """Interrupt the main thread, unless the lesson ended meanwhile."""
+        """Interrupt the main thread until it stops the watch.
+
+        Once is not enough: on the way out, a ``with`` or ``finally`` of the lesson (the
+        task stream's, or one that puts something back) can wait for the same dead end.
+        """
         main = threading.main_thread().ident
-        with self._ending:
-            if not self._stopped.is_set() and main is not None:
+        while main is not None:
+            with self._ending:
+                if self._stopped.is_set():
+                    return
                 self._verdict = LabError(trouble)
                 signal.pthread_kill(main, signal.SIGUSR1)
+            self._stopped.wait(LOOK_EVERY)
 
     def stop(self, error: BaseException | None) -> LabError | None:
         """End the watch; the verdict, also where ``error`` is the cluster's fault."""
@@ -119,18 +128,8 @@ class Watchdog(threading.Thread):
 
     def _identity(self) -> dict[str, Any] | None:
         """How the scheduler describes itself and its workers; ``None`` if no answer."""
-        from distributed import rpc
-
-        client = self.session.client
-
-        async def ask() -> dict[str, Any]:
-            async with rpc(
-                self.session.address, timeout=5, connection_args=client.connection_args
-            ) as scheduler:
-                return await scheduler.identity()
-
         with contextlib.suppress(Exception):
-            return client.sync(ask, callback_timeout=5)
+            return ask_identity(self.session.address, ANSWER_SECONDS)
         return None
 
     @staticmethod

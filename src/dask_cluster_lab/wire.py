@@ -49,6 +49,7 @@ class WireMeter:
     sent: int = 0
     received: int = 0
     _open: set[socket.socket] = field(default_factory=set)
+    _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -66,10 +67,12 @@ class WireMeter:
         traffic = Traffic()
         with self._lock:
             sent, received = self.sent, self.received
-        yield traffic
-        with self._lock:
-            traffic.sent = self.sent - sent
-            traffic.received = self.received - received
+        try:
+            yield traffic
+        finally:
+            with self._lock:
+                traffic.sent = self.sent - sent
+                traffic.received = self.received - received
 
     def close(self) -> None:
         """Stop listening and end every connection that passes through."""
@@ -77,6 +80,7 @@ class WireMeter:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
+            self._closed = True
             connections = list(self._open)
         for connection in connections:
             with contextlib.suppress(OSError):
@@ -100,7 +104,13 @@ class WireMeter:
         for connection in (client, scheduler):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
-            self._open |= {client, scheduler}
+            closed = self._closed
+            if not closed:
+                self._open |= {client, scheduler}
+        if closed:  # while this connection was being made
+            client.close()
+            scheduler.close()
+            return
         back = threading.Thread(
             target=self._pump, args=(scheduler, client, False), daemon=True
         )

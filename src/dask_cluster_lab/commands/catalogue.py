@@ -39,8 +39,13 @@ class LessonFile:
 
 
 def read_lesson(path: Path) -> LessonFile:
-    """Parse one lesson's docstring; ``ValueError`` names what it lacks."""
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    """Parse one lesson's docstring; ``UsageError`` names what it lacks."""
+    try:
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    except SyntaxError as error:
+        raise UsageError(
+            f"{path.name}: line {error.lineno} is no Python: {error.msg}."
+        ) from None
     title, _, rest = docstring.partition("\n")
     parts = re.split(rf"^({'|'.join(FIELDS)}):\s+", rest, flags=re.MULTILINE)
     fields = {
@@ -49,8 +54,8 @@ def read_lesson(path: Path) -> LessonFile:
     }
     missing = [name for name in FIELDS if not fields.get(name)]
     if not title or missing:
-        raise ValueError(
-            f"{path.name}: the docstring lacks {', '.join(missing) or 'a title'}"
+        raise UsageError(
+            f"{path.name}: the docstring lacks {', '.join(missing) or 'a title'}."
         )
     return LessonFile(path, title, fields)
 

@@ -5,6 +5,7 @@ Each command is printed before it runs: what ``make up`` does can be done by han
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import socket
@@ -13,6 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 import webbrowser
+from pathlib import Path
 
 from dask_cluster_lab.commands.catalogue import project_root
 from dask_cluster_lab.errors import LabError, UsageError
@@ -21,6 +23,7 @@ OLDEST_COMPOSE = (2, 20)
 SCHEDULER_PORT = 8786  # inside the container
 DASHBOARD_PORT = 8787
 UP_SECONDS = 180
+ASK_SECONDS = 30.0
 
 
 def up() -> None:
@@ -39,7 +42,10 @@ def up() -> None:
         environment=build_settings(),
         failure="the cluster did not come up; 'make logs' and the lines above say why",
     )
-    wait(workers)
+    if workers:
+        wait(workers)
+    else:
+        print("No workers; the scheduler runs.")
 
 
 def wait(workers: int | None = None) -> None:
@@ -101,7 +107,10 @@ def restart() -> None:
 def down() -> None:
     """Stop and remove containers, network and volume."""
     require_docker()
-    if not _output("ps", "--all", "--quiet") and not _volumes():
+    containers = _output("ps", "--all", "--quiet")
+    if containers is None:
+        raise LabError("docker compose ps failed; 'make ps' shows why.")
+    if not containers and not _volumes():
         print("Nothing to take down: this cluster is not up.")
         return
     _compose(
@@ -139,7 +148,7 @@ def dashboard() -> None:
 def published(port: int) -> str:
     """``host:port`` at which this machine publishes the scheduler's ``port``."""
     answer = _output("port", "scheduler", str(port))
-    if ":" not in answer or answer.endswith(":0"):
+    if answer is None or ":" not in answer or answer.endswith(":0"):
         raise LabError("the cluster is not up; 'make up' starts it.")
     return answer
 
@@ -151,7 +160,7 @@ def wanted_workers() -> int:
 
 def worker_count(text: str, name: str) -> int:
     """Read a number of workers from 0 to 64; ``UsageError`` names the variable."""
-    if text.isascii() and text.isdigit() and int(text) <= 64:
+    if re.fullmatch(r"[0-9]{1,9}", text) and int(text) <= 64:
         return int(text)
     raise UsageError(
         f"{name}={text!r} is not a number of workers; give 0 to 64, as in {name}=3."
@@ -182,38 +191,36 @@ def require_docker() -> None:
         raise UsageError(
             "docker has no 'compose' command; install its plugin Docker Compose v2."
         )
-    numbers = compose.lstrip("v").split(".")
-    if not numbers[0].isdigit() or tuple(int(n) for n in numbers[:2]) < OLDEST_COMPOSE:
+    numbers = re.match(r"v?(\d+)\.(\d+)", compose)
+    if not numbers or (int(numbers[1]), int(numbers[2])) < OLDEST_COMPOSE:
         oldest = ".".join(map(str, OLDEST_COMPOSE))
         raise UsageError(
-            f"Docker Compose {compose} is too old; install {oldest} or newer."
+            f"Docker Compose {compose or '(no version)'} is too old; "
+            f"install {oldest} or newer."
         )
     if _ask("docker", "info", "--format", "{{.ServerVersion}}") is None:
         raise UsageError(f"the Docker Engine does not answer; start it; {without}")
 
 
-def _ask(*command: str) -> str | None:
-    """Output of a short command; ``None`` if it fails or takes more than 20 s."""
+def _ask(*command: str, folder: Path | None = None) -> str | None:
+    """Output of a short command; ``None`` if it fails or takes too long."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ASK_SECONDS,
+            check=False,
+            cwd=folder,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _output(*arguments: str) -> str:
-    """Output of ``docker compose ARGUMENTS``; empty if it fails."""
-    done = subprocess.run(
-        ["docker", "compose", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=project_root(),
-    )
-    return done.stdout.strip() if done.returncode == 0 else ""
+def _output(*arguments: str) -> str | None:
+    """Output of ``docker compose ARGUMENTS``; ``None`` as in ``_ask``."""
+    return _ask("docker", "compose", *arguments, folder=project_root())
 
 
 def _volumes() -> str | None:
@@ -265,13 +272,18 @@ def _require_free_ports() -> None:
         "DASK_SCHEDULER_PORT": SCHEDULER_PORT,
         "DASK_DASHBOARD_PORT": DASHBOARD_PORT,
     }
+    chosen = {v: os.environ.get(v) or str(inside) for v, inside in ports.items()}
     for variable, inside in ports.items():
-        text = os.environ.get(variable) or str(inside)
+        text = chosen[variable]
         if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
             raise UsageError(
                 f"{variable}={text!r} is not a port; give a number from 1 to 65535."
             )
-        if _output("port", "scheduler", str(inside)).endswith(f":{text}"):
+        if len(set(chosen.values())) < len(chosen):
+            raise UsageError(
+                f"{' and '.join(chosen)} are the same port, {text}; choose two."
+            )
+        if (_output("port", "scheduler", str(inside)) or "").endswith(f":{text}"):
             continue  # it is this cluster that holds it
         with socket.socket() as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

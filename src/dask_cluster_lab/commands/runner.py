@@ -57,7 +57,7 @@ def run_lesson(
 def run_all(keep_going: bool = False, only: Sequence[LessonFile] | None = None) -> None:
     """Run lessons in order, a line each; stop at a failure unless ``keep_going``."""
     chosen = list(only if only is not None else lessons())
-    width = max(len(lesson.name) for lesson in chosen)
+    width = max((len(lesson.name) for lesson in chosen), default=0)
     outcomes = []
     for lesson in chosen:
         print(f"{lesson.name:<{width}}  ", end="", flush=True)
