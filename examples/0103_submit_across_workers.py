@@ -89,8 +89,8 @@ def main() -> None:
         )
         work = n_tasks * SECONDS
         lesson.check(
-            "the speed-up is above a quarter of the ideal, which is the slots",
-            slots / 4 < work / batch.median <= slots,
+            "the speed-up is below the ideal, the slots, but above an eighth of it",
+            slots / 8 < work / batch.median <= slots,
             f"{work:.1f} s of work in {batch.median:.2f} s (median of {ROUNDS}) is "
             f"{work / batch.median:.2f}x; the ideal is {slots}",
         )
@@ -111,7 +111,7 @@ def main() -> None:
                     stamp, range(N_CALLS), pure=False, workers=NOWHERE
                 ),
             }
-            for _ in range(1 + ROUNDS):
+            for _ in range(ROUNDS):
                 for name, submit_all in ways.items():
                     sent, taken = count_messages(lesson, sender, submit_all)
                     messages[name].add(sent)
@@ -122,7 +122,7 @@ def main() -> None:
                 (
                     name,
                     " or ".join(f"{count:,}" for count in sorted(messages[name])),
-                    f"{statistics.median(seconds[name][1:]) * 1e3:.0f} ms",
+                    f"{statistics.median(seconds[name]) * 1e3:.0f} ms",
                 )
                 for name in ways
             ],
@@ -130,7 +130,7 @@ def main() -> None:
         lesson.check(
             "a loop of submits sends a message per call, map one for all of them",
             list(messages.values()) == [{N_CALLS}, {1}],
-            f"most and least in {1 + ROUNDS} runs: "
+            f"most and least in {ROUNDS} runs: "
             + ", ".join(f"{max(n):,} and {min(n):,}" for n in messages.values()),
         )
 
