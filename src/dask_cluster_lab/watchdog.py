@@ -45,10 +45,19 @@ class Watchdog(threading.Thread):
                 )
             if trouble and not self._stopped.is_set():
                 self._verdict = LabError(trouble)
-                main = threading.main_thread().ident
-                if main is not None:
-                    signal.pthread_kill(main, signal.SIGINT)
+                self._interrupt()
                 return
+
+    def _interrupt(self) -> None:
+        """Interrupt the main thread until it stops the watch.
+
+        Once is not enough: on the way out, a ``with`` or ``finally`` of the lesson (the
+        task stream's, or one that puts something back) can wait for the same dead end.
+        """
+        main = threading.main_thread().ident
+        while main is not None and not self._stopped.is_set():
+            signal.pthread_kill(main, signal.SIGINT)
+            self._stopped.wait(LOOK_EVERY)
 
     def stop(self, error: BaseException | None) -> LabError | None:
         """End the watch; the verdict, also where ``error`` is the cluster's fault."""
