@@ -1,6 +1,70 @@
-"""Arithmetic on when tasks ran: pure functions on records, with no cluster in sight."""
+"""Arithmetic on the task stream: what ran where, for how long, and what moved first.
 
-from collections.abc import Iterable
+``distributed.get_task_stream()`` collects a record of every task that ended while it
+was open. Of a record, these functions use ``key``, ``worker`` and ``startstops``: the
+stretches of time that the task spent, each with an ``action`` (``compute``,
+``transfer``, ``disk-read``, ``deserialize``), ``start`` and ``stop`` in seconds since
+the epoch and, for transfers, the ``source`` that sent the data.
+
+A transfer is one message from one worker and can hold several keys; the record that
+shows it is that of the task which is expected to need the data first.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Span:
+    """One stretch of time that a task spent on a worker, in seconds since the epoch."""
+
+    key: Any
+    """The task's: a string, or a tuple for a chunk of a collection."""
+    worker: str
+    """Address of the worker that ran the task."""
+    start: float
+    stop: float
+    source: str = ""
+    """Address of the worker that sent the data; transfers only."""
+
+    @property
+    def seconds(self) -> float:
+        return self.stop - self.start
+
+
+def records_of(records: Iterable[Record], keys: Collection[Any]) -> list[Record]:
+    """The records of these tasks: the stream holds those of other clients as well."""
+    wanted = set(keys)
+    return [record for record in records if record["key"] in wanted]
+
+
+def spans(records: Iterable[Record], action: str) -> list[Span]:
+    """All stretches of one action, in the order of the records."""
+    return [
+        Span(
+            record["key"],
+            record["worker"],
+            stretch["start"],
+            stretch["stop"],
+            stretch.get("source", ""),
+        )
+        for record in records
+        for stretch in record["startstops"]
+        if stretch["action"] == action
+    ]
+
+
+def computes(records: Iterable[Record]) -> list[Span]:
+    """When and where tasks ran: one for each time that a task ended."""
+    return spans(records, "compute")
+
+
+def transfers(records: Iterable[Record]) -> list[Span]:
+    """What tasks waited for while it came from another worker: one for each message."""
+    return spans(records, "transfer")
 
 
 def peak_overlap(intervals: Iterable[tuple[float, float]]) -> int:
