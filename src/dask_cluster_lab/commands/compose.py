@@ -14,6 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 import webbrowser
+from pathlib import Path
 
 from dask_cluster_lab.commands.catalogue import project_root
 from dask_cluster_lab.errors import LabError, UsageError
@@ -22,6 +23,7 @@ OLDEST_COMPOSE = (2, 20)
 SCHEDULER_PORT = 8786  # inside the container
 DASHBOARD_PORT = 8787
 UP_SECONDS = 180
+ASK_SECONDS = 30.0
 
 
 def up() -> None:
@@ -102,7 +104,10 @@ def restart() -> None:
 def down() -> None:
     """Stop and remove containers, network and volume."""
     _require_docker()
-    if not _output("ps", "--all", "--quiet") and not _volumes():
+    containers = _output("ps", "--all", "--quiet")
+    if containers is None:
+        raise LabError("docker compose ps failed; 'make ps' shows why.")
+    if not containers and not _volumes():
         print("Nothing to take down: this cluster is not up.")
         return
     _compose(
@@ -140,7 +145,7 @@ def dashboard() -> None:
 def published(port: int) -> str:
     """``host:port`` at which this machine publishes the scheduler's ``port``."""
     answer = _output("port", "scheduler", str(port))
-    if ":" not in answer or answer.endswith(":0"):
+    if answer is None or ":" not in answer or answer.endswith(":0"):
         raise LabError("the cluster is not up; 'make up' starts it.")
     return answer
 
@@ -194,28 +199,25 @@ def _require_docker() -> None:
         raise UsageError(f"the Docker Engine does not answer; start it; {without}")
 
 
-def _ask(*command: str) -> str | None:
-    """Output of a short command; ``None`` if it fails or takes more than 20 s."""
+def _ask(*command: str, folder: Path | None = None) -> str | None:
+    """Output of a short command; ``None`` if it fails or takes too long."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ASK_SECONDS,
+            check=False,
+            cwd=folder,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _output(*arguments: str) -> str:
-    """Output of ``docker compose ARGUMENTS``; empty if it fails."""
-    done = subprocess.run(
-        ["docker", "compose", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=project_root(),
-    )
-    return done.stdout.strip() if done.returncode == 0 else ""
+def _output(*arguments: str) -> str | None:
+    """Output of ``docker compose ARGUMENTS``; ``None`` as in ``_ask``."""
+    return _ask("docker", "compose", *arguments, folder=project_root())
 
 
 def _volumes() -> str | None:
@@ -273,7 +275,7 @@ def _require_free_ports() -> None:
             raise UsageError(
                 f"{variable}={text!r} is not a port; give a number from 1 to 65535."
             )
-        if _output("port", "scheduler", str(inside)).endswith(f":{text}"):
+        if (_output("port", "scheduler", str(inside)) or "").endswith(f":{text}"):
             continue  # it is this cluster that holds it
         with socket.socket() as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
