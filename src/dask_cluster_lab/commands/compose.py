@@ -157,7 +157,7 @@ def wanted_workers() -> int:
 
 def worker_count(text: str, name: str) -> int:
     """Read a number of workers from 0 to 64; ``UsageError`` names the variable."""
-    if text.isascii() and text.isdigit() and int(text) <= 64:
+    if re.fullmatch(r"[0-9]{1,9}", text) and int(text) <= 64:
         return int(text)
     raise UsageError(
         f"{name}={text!r} is not a number of workers; give 0 to 64, as in {name}=3."
