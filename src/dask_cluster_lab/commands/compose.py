@@ -42,7 +42,10 @@ def up() -> None:
         environment=_build_settings(),
         failure="the cluster did not come up; 'make logs' and the lines above say why",
     )
-    wait(workers)
+    if workers:
+        wait(workers)
+    else:
+        print("No workers; the scheduler runs.")
 
 
 def wait(workers: int | None = None) -> None:
