@@ -272,11 +272,16 @@ def _require_free_ports() -> None:
         "DASK_SCHEDULER_PORT": SCHEDULER_PORT,
         "DASK_DASHBOARD_PORT": DASHBOARD_PORT,
     }
+    chosen = {v: os.environ.get(v) or str(inside) for v, inside in ports.items()}
     for variable, inside in ports.items():
-        text = os.environ.get(variable) or str(inside)
+        text = chosen[variable]
         if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
             raise UsageError(
                 f"{variable}={text!r} is not a port; give a number from 1 to 65535."
+            )
+        if len(set(chosen.values())) < len(chosen):
+            raise UsageError(
+                f"{' and '.join(chosen)} are the same port, {text}; choose two."
             )
         if (_output("port", "scheduler", str(inside)) or "").endswith(f":{text}"):
             continue  # it is this cluster that holds it
