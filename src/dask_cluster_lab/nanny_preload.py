@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distributed import Nanny
 
+ANSWER_SECONDS = 5.0
+
 _joined: dict[str, str] = {}
 
 
 async def _scheduler_id(nanny: "Nanny") -> str:
     """Identity of the scheduler process that answers now; empty if none does."""
     try:
-        return str((await asyncio.wait_for(nanny.scheduler.identity(), 5))["id"])
+        return str(
+            (await asyncio.wait_for(nanny.scheduler.identity(), ANSWER_SECONDS))["id"]
+        )
     except (OSError, TimeoutError):
         return ""
 
@@ -32,5 +36,6 @@ async def dask_setup(nanny: "Nanny") -> None:
 
 async def dask_teardown(nanny: "Nanny") -> None:
     """Leave with status 1 if that scheduler is gone, or another has taken its place."""
-    if await _scheduler_id(nanny) != _joined.get(nanny.id):
+    scheduler_id = await _scheduler_id(nanny)
+    if not scheduler_id or scheduler_id != _joined.get(nanny.id):
         atexit.register(os._exit, 1)
