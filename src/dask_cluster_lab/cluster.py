@@ -100,7 +100,11 @@ class ClusterSession:
 
     def close(self) -> None:
         """Close the client, and the stand-in cluster with it; never raises or hangs."""
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        for name in list(logging.root.manager.loggerDict):
+            if (
+                name.partition(".")[0] == "distributed"
+            ):  # some have a level of their own
+                logging.getLogger(name).setLevel(logging.CRITICAL)
         with contextlib.suppress(Exception):
             self.client.close(timeout=2)
         with contextlib.suppress(Exception):
