@@ -17,6 +17,13 @@ from support import Handler, Serve
 if TYPE_CHECKING:
     from distributed import LocalCluster
 
+# As distributed's own configuration has them.
+DASK_LOGGERS = {
+    "distributed": logging.INFO,
+    "distributed.client": logging.WARNING,
+    "distributed.gc": logging.WARNING,
+}
+
 LESSON = '''"""{title}
 
 What:  prints a line.
@@ -31,14 +38,17 @@ Run:   make run EXAMPLE={name}
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No settings of the person who runs the tests; Dask's log level restored."""
+    """No settings of the person who runs the tests; Dask's log levels restored."""
     for name in list(os.environ):
         if name.startswith(("DASK_", "COMPOSE_", "LAB_")) or name == "NO_COLOR":
             monkeypatch.delenv(name)
-    logger = logging.getLogger("distributed")
-    level = logger.level
     yield
-    logger.setLevel(level)
+    # A session that closes silences Dask, for the rest of what is usually one lesson.
+    for logger, level in DASK_LOGGERS.items():
+        logging.getLogger(logger).setLevel(level)
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("distributed.") and name not in DASK_LOGGERS:
+            logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
