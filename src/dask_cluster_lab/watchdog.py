@@ -17,6 +17,7 @@ from dask_cluster_lab.errors import LabError
 
 LOOK_EVERY = 3.0
 ANSWER_SECONDS = 5.0
+INTERRUPT_AGAIN = 10.0
 SILENT_SECONDS = 20.0
 """A healthy worker sends two heartbeats a second, a busy one still one in a few."""
 
@@ -52,10 +53,15 @@ class Watchdog(threading.Thread):
                 )
             if trouble and not self._stopped.is_set():
                 self._verdict = LabError(trouble)
-                main = threading.main_thread().ident
-                if main is not None:
-                    signal.pthread_kill(main, signal.SIGINT)
+                self._interrupt()
                 return
+
+    def _interrupt(self) -> None:
+        """Interrupt the main thread; again if that was swallowed, as by a finalizer."""
+        main = threading.main_thread().ident
+        while main is not None and not self._stopped.is_set():
+            signal.pthread_kill(main, signal.SIGINT)
+            self._stopped.wait(INTERRUPT_AGAIN)
 
     def stop(self, error: BaseException | None) -> LabError | None:
         """End the watch; the verdict, also where ``error`` is the cluster's fault."""
