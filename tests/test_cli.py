@@ -25,7 +25,7 @@ def lab(
         [sys.executable, "-m", "dask_cluster_lab", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env={**os.environ, **(environment or {})},
     )
 

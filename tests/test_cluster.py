@@ -31,8 +31,8 @@ from dask_cluster_lab.wire import NoWire, WireMeter
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
-ROOM = 30.0
-"""Seconds that connecting or closing may take on a busy machine."""
+ROOM = 120.0
+"""Seconds that connecting or closing may take on a very busy machine."""
 
 
 @pytest.fixture
@@ -305,13 +305,13 @@ from dask_cluster_lab.cluster import connect
 with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp",
                   dashboard_address="127.0.0.1:0") as dying:
     session = connect(dying.scheduler_address, quiet=True)
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 60
 while session.client.status != "connecting":
     assert time.monotonic() < deadline
     time.sleep(0.01)
 start = time.monotonic()
 session.close()
-print(session.client.status, time.monotonic() - start < 8)
+print(session.client.status, time.monotonic() - start < 60)
 """
 
 
@@ -320,7 +320,7 @@ def test_closing_when_the_scheduler_is_gone() -> None:
         [sys.executable, "-c", SCHEDULER_DIES],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "closed True\n"

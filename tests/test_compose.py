@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distributed import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
-ROOM = 30.0
+ROOM = 60.0
 WITHOUT = "lessons run without it too ('make run'), on the in-process fallback."
 UP = "compose up --detach --build --wait --wait-timeout 180 --remove-orphans"
 AGAIN = "compose up --detach --no-recreate --wait --wait-timeout 180"

@@ -14,7 +14,7 @@ from dask_cluster_lab.health import healthy
 if TYPE_CHECKING:
     from distributed import LocalCluster
 
-ROOM = 20.0
+ROOM = 60.0
 
 
 def dashboard_port(cluster: "LocalCluster") -> int:
@@ -71,6 +71,6 @@ def test_the_command_line(cluster: "LocalCluster", closed_port: int) -> None:
             [sys.executable, "-m", "dask_cluster_lab.health", str(port)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         assert (done.returncode, done.stdout, done.stderr) == (status, "", "")

@@ -145,7 +145,7 @@ def test_the_status_of_the_process(at_end: str, status: int) -> None:
         [sys.executable, "-c", SCRIPT, "a", at_end],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert (done.returncode, done.stderr) == (status, "")
 
