@@ -15,7 +15,7 @@ def silent(connection: socket.socket) -> None:
         pass
 
 
-def poll(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+def poll(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Return as soon as ``condition()`` holds; fail if it never does."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 Capture = pytest.CaptureFixture[str]
-ROOM = 30.0
+ROOM = 60.0
 LONG_CLAIM = "a claim that is much longer than what fits into one line of eighty"
 
 

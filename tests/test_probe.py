@@ -28,7 +28,7 @@ from dask_cluster_lab.probe import (
 if TYPE_CHECKING:
     from distributed import LocalCluster
 
-ROOM = 10.0
+ROOM = 60.0
 """Seconds that a probe of well under two may take on a busy machine."""
 
 

@@ -11,7 +11,7 @@ from support import Serve, poll
 
 from dask_cluster_lab.wire import NoWire, Traffic, WireMeter
 
-ROOM = 20.0
+ROOM = 60.0
 
 
 def echo(connection: socket.socket) -> None:

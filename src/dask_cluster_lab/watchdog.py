@@ -19,6 +19,7 @@ from dask_cluster_lab.errors import LabError
 
 LOOK_EVERY = 3.0
 ANSWER_SECONDS = 5.0
+INTERRUPT_AGAIN = 10.0
 SILENT_SECONDS = 20.0
 """A healthy worker sends two heartbeats a second, a busy one still one in a few."""
 
