@@ -19,7 +19,6 @@ from dask_cluster_lab.errors import LabError
 
 LOOK_EVERY = 3.0
 ANSWER_SECONDS = 5.0
-INTERRUPT_AGAIN = 10.0
 SILENT_SECONDS = 20.0
 """A healthy worker sends two heartbeats a second, a busy one still one in a few."""
 
@@ -73,8 +72,9 @@ class Watchdog(threading.Thread):
     def _bark(self, trouble: str) -> None:
         """Interrupt the main thread until it stops the watch.
 
-        Once is not enough: on the way out, a ``with`` or ``finally`` of the lesson (the
-        task stream's, or one that puts something back) can wait for the same dead end.
+        Once is not enough: a finalizer can swallow the error, and on the way out a
+        ``with`` or ``finally`` of the lesson (the task stream's, or one that puts
+        something back) can wait for the same dead end.
         """
         main = threading.main_thread().ident
         while main is not None:
