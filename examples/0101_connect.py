@@ -52,7 +52,7 @@ def main() -> None:
                     hosts[w.address],
                     w.threads,
                     w.memory_limit / 2**30,
-                    w.nanny,
+                    bool(w.nanny),
                 )
                 for w in workers
             ],
