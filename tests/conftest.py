@@ -155,6 +155,24 @@ def closed_port() -> Iterator[int]:
 
 
 @pytest.fixture
+def black_hole() -> Iterator[int]:
+    """A port whose queue is full: the kernel drops whoever else knocks."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(50):
+            guest = stack.enter_context(socket.socket())
+            guest.settimeout(0.5)
+            try:
+                guest.connect(listener.getsockname())
+            except TimeoutError:
+                yield listener.getsockname()[1]
+                return
+        leave_out("no listener's queue fills up here", "Linux brings this test")
+
+
+@pytest.fixture
 def serve() -> Iterator[Serve]:
     """Start a server: each connection goes to the handler, in a thread of its own.
 

@@ -3,6 +3,7 @@
 Each command is printed before it runs: what ``make up`` does can be done by hand.
 """
 
+import json
 import os
 import platform
 import re
@@ -225,8 +226,6 @@ def _output(*arguments: str) -> str | None:
 
 def _volumes() -> str | None:
     project = _output("config", "--format", "json")
-    import json
-
     name = json.loads(project)["name"] if project else ""
     return _ask(
         "docker",
