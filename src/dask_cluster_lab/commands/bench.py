@@ -69,7 +69,17 @@ def bench() -> None:
             rows += _session()
     headers = ["what", "figure", "unit", "goal", "met"]
     table = format_table(
-        headers, [(row.what, row.figure, row.unit, row.goal, row.met) for row in rows]
+        headers,
+        [
+            (
+                r.what,
+                r.figure,
+                r.unit,
+                r.goal,
+                ("yes" if r.met else "NO") * bool(r.goal),
+            )
+            for r in rows
+        ],
     )
     print("\n".join(table))
     _write(rows, table)
