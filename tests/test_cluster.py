@@ -282,7 +282,7 @@ def test_a_remote_scheduler(
         monkeypatch.setenv("DASK_LAB_ALLOW_DISRUPTION", "1")
         assert session.may_disrupt is True
     out, err = capfd.readouterr()
-    assert out == f"Remote scheduler at {address}: 2 workers on 1 hosts, 2 threads\n"
+    assert out == f"Remote scheduler at {address}\n2 workers on 1 host, 2 threads\n"
     assert err == ""
 
 
@@ -408,8 +408,8 @@ def test_our_own_cluster(cluster: "LocalCluster", marked: pytest.MonkeyPatch) ->
         assert session.may_disrupt is True
         assert session.dashboard == "http://127.0.0.1:12345"
         assert session.label == (
-            f"Compose cluster 'lab-test' at {cluster.scheduler_address}: "
-            "2 workers on 1 hosts, 2 threads"
+            f"Compose cluster 'lab-test' at {cluster.scheduler_address}\n"
+            "2 workers on 1 host, 2 threads"
         )
 
 
@@ -450,7 +450,7 @@ def test_eight_workers() -> None:
         with connect(wide.scheduler_address, quiet=True) as session:
             found = describe_workers(session.client)
             assert session.workers() == found
-            assert session.label.endswith(": 8 workers on 1 hosts, 24 threads")
+            assert session.label.endswith("\n8 workers on 1 host, 24 threads")
         assert sorted(w.address for w in wide.workers.values()) == [
             w.address for w in found
         ]

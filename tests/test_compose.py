@@ -311,8 +311,8 @@ def test_published(docker: FakeDocker, project: Path) -> None:
 
 def wait_output(cluster: "LocalCluster") -> str:
     return (
-        f"Remote scheduler at {cluster.scheduler_address}: "
-        "2 workers on 1 hosts, 2 threads\n"
+        f"Remote scheduler at {cluster.scheduler_address}\n"
+        "2 workers on 1 host, 2 threads\n"
         f"Dashboard at {cluster.dashboard_link.removesuffix('/status')}\n"
     )
 

@@ -142,8 +142,10 @@ def test_with_other_numbers_of_workers(
         shared_cluster.make("scale", "N=3")
     for outcome in outcomes:
         assert_passed(outcome)
-        assert outcome.stdout.partition("\n")[0].endswith(
-            f": {workers} workers on {workers} hosts, {2 * workers} threads"
+        assert outcome.stdout.splitlines()[1] == (
+            "1 worker on 1 host, 2 threads"
+            if workers == 1
+            else f"{workers} workers on {workers} hosts, {2 * workers} threads"
         )
 
 

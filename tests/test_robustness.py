@@ -241,12 +241,12 @@ def test_two_clusters_side_by_side(own: ComposeCluster) -> None:
     other = ComposeCluster("other", workers=1)
     try:
         other.make("up")
-        for cluster, size in ((own, "3 workers"), (other, "1 workers")):
+        for cluster, size in ((own, "3 workers"), (other, "1 worker ")):
             done = run_lesson(cluster)
             assert done.returncode == 0, done.stdout + done.stderr
-            first = done.stdout.splitlines()[0]
-            assert first.startswith(f"Compose cluster {cluster.project!r}"), first
-            assert size in first
+            first, second = done.stdout.splitlines()[:2]
+            assert first == f"Compose cluster {cluster.project!r} at {cluster.address}"
+            assert second.startswith(size)
             assert f"http://127.0.0.1:{cluster.dashboard_port}/status" in done.stdout
     finally:
         other.make("down")

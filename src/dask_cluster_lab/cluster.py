@@ -67,7 +67,7 @@ class ClusterSession:
     address: str
     """The scheduler's address as given, also when the client goes through the meter."""
     label: str
-    """One line for people: what this session is connected to."""
+    """Two lines for people: what this session is connected to."""
     name: str = ""
     """The Compose project (kind ``compose`` only)."""
     wire: WireMeter | NoWire = field(default_factory=NoWire)
@@ -289,13 +289,16 @@ def _wait_for_workers(session: ClusterSession, seconds: float) -> None:
 
 def _label(session: ClusterSession) -> str:
     workers = session.workers()
-    size = (
-        f"{len(workers)} workers on {len({w.host for w in workers})} hosts, "
-        f"{sum(w.threads for w in workers)} threads"
-    )
+    counts = {
+        "worker": len(workers),
+        "host": len({worker.host for worker in workers}),
+        "thread": sum(worker.threads for worker in workers),
+    }
+    some = [f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items()]
+    size = f"{some[0]} on {some[1]}, {some[2]}"
     if session.kind == "compose":
-        return f"Compose cluster {session.name!r} at {session.address}: {size}"
-    return f"Remote scheduler at {session.address}: {size}"
+        return f"Compose cluster {session.name!r} at {session.address}\n{size}"
+    return f"Remote scheduler at {session.address}\n{size}"
 
 
 def _start_fallback(answer: Probe) -> ClusterSession:

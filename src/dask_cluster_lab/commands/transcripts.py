@@ -30,6 +30,7 @@ CAPTURE_AGAIN = "if the change is meant, run 'make capture' and commit the trans
 _NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?"
 MASKS = [
     (r"(?:tcp|tls|inproc)://[\w.:/\[\]-]+", "<address>"),
+    (r"Compose cluster '[\w-]+'", "Compose cluster <name>"),
     (r"http://[\d.]+:\d+", "<url>"),
     (r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b", "<ip>"),
     (r"\b[\w.-]+ {2,}pid \d+", "<host> pid <pid>"),
