@@ -208,7 +208,8 @@ def test_a_scheduler_that_dies(
         dashboard_address="127.0.0.1:0",
     ) as dying:
         session = connect(dying.scheduler_address, quiet=True)
-        dog = start(started, session, 3600)
+        assert Watchdog(session, 3600)._trouble() is None
+    dog = start(started, session, 3600)
     poll(lambda: bites, "the bite")
     assert len(bites) == 1
     assert "was lost during the lesson" in str(dog.stop(KeyboardInterrupt()))
