@@ -167,7 +167,7 @@ def test_a_port_that_stays_silent(serve: Serve) -> None:
 def test_the_dashboards_port(
     cluster: "LocalCluster", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "probe", functools.partial(module.probe, seconds=0.3))
+    monkeypatch.setattr(module, "probe", functools.partial(module.probe, seconds=1))
     port = int(cluster.dashboard_link.removesuffix("/status").rpartition(":")[2])
     with bounded(), pytest.raises(UsageError, match="is no Dask scheduler"):
         connect(f"127.0.0.1:{port}")

@@ -224,27 +224,35 @@ def test_compose_is_new_enough(
     assert capfd.readouterr().out == "$ docker compose ps --all\n"
 
 
-def hang() -> str:
-    """Shell code that does not end, and has no child that would outlive it."""
-    return f"exec {shutil.which('sleep', path='/bin:/usr/bin')} 300"
+@pytest.fixture
+def hangs(docker: FakeDocker, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """From now on, calls that begin like this do not end; only they get no patience."""
+    ask = compose._ask
+    sleep = shutil.which("sleep", path="/bin:/usr/bin")
+
+    def start(beginning: str) -> None:
+        docker.on(beginning, f"exec {sleep} 300")
+
+        def impatient(*command: str, folder: Path | None = None) -> str | None:
+            hanging = " ".join(command[1:]).startswith(beginning)
+            monkeypatch.setattr(compose, "ASK_SECONDS", 0.3 if hanging else ROOM)
+            return ask(*command, folder=folder)
+
+        monkeypatch.setattr(compose, "_ask", impatient)
+
+    return start
 
 
-def test_an_engine_that_hangs(
-    docker: FakeDocker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    docker.on("info", hang())
-    monkeypatch.setattr(compose, "ASK_SECONDS", 0.5)
+def test_an_engine_that_hangs(hangs: Callable[[str], None]) -> None:
+    hangs("info")
     start = time.monotonic()
     with pytest.raises(UsageError, match=r"^the Docker Engine does not answer; "):
         compose.up()
     assert time.monotonic() - start < ROOM
 
 
-def test_an_engine_that_hangs_later(
-    docker: FakeDocker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    docker.on("compose port", hang())
-    monkeypatch.setattr(compose, "ASK_SECONDS", 0.5)
+def test_an_engine_that_hangs_later(hangs: Callable[[str], None]) -> None:
+    hangs("compose port")
     start = time.monotonic()
     with pytest.raises(LabError, match=r"^the cluster is not up; "):
         compose.restart()
@@ -477,12 +485,14 @@ def test_down_when_nothing_is_up(docker: FakeDocker, capfd: Capture) -> None:
     assert docker.calls("compose down") == []
 
 
-@pytest.mark.parametrize("code", ["echo invalid setting >&2; exit 15", hang()])
+@pytest.mark.parametrize("how", ["fails", "hangs"])
 def test_down_when_it_is_not_known_what_is_up(
-    code: str, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch
+    how: str, docker: FakeDocker, hangs: Callable[[str], None]
 ) -> None:
-    docker.on("compose ps", code)
-    monkeypatch.setattr(compose, "ASK_SECONDS", 0.5)
+    if how == "hangs":
+        hangs("compose ps")
+    else:
+        docker.on("compose ps", "echo yaml: line 3 >&2; exit 15")
     with pytest.raises(LabError) as caught:
         compose.down()
     assert str(caught.value) == "docker compose ps failed; 'make ps' shows why."

@@ -100,7 +100,12 @@ class Probe:
 
 
 def probe(address: Address, seconds: float = PROBE_SECONDS) -> Probe:
-    """Connect, read the greeting, hang up; never longer than ``seconds``."""
+    """Connect, read the greeting, hang up; never longer than ``seconds``.
+
+    Raises ``UsageError`` for ``tls://`` without certificates.
+    """
+    # Not on the clock: this imports distributed, which may take longer than a probe.
+    context = tls_context() if address.scheme == "tls" else None
     deadline = time.monotonic() + seconds
     try:
         connection = _connect(address, deadline)
@@ -116,7 +121,7 @@ def probe(address: Address, seconds: float = PROBE_SECONDS) -> Probe:
         return Probe("unreachable", f"{address} cannot be reached ({error.strerror})")
     try:
         with connection:
-            greeting = _read_greeting(connection, address, deadline)
+            greeting = _read_greeting(connection, address.host, context, deadline)
     except TimeoutError:
         return Probe(
             "silent",
@@ -184,11 +189,14 @@ def _left(deadline: float) -> float:
 
 
 def _read_greeting(
-    connection: socket.socket, address: Address, deadline: float
+    connection: socket.socket,
+    host: str,
+    context: ssl.SSLContext | None,
+    deadline: float,
 ) -> bytes:
     connection.settimeout(_left(deadline))
-    if address.scheme == "tls":
-        connection = tls_context().wrap_socket(connection, server_hostname=address.host)
+    if context is not None:
+        connection = context.wrap_socket(connection, server_hostname=host)
     greeting = b""
     with connection:
         while b"pickle-protocol" not in greeting and len(greeting) < 1024:
