@@ -125,9 +125,10 @@ def plain_scheduler() -> Iterator[str]:
 def test_on_a_remote_scheduler(lesson: LessonFile, plain_scheduler: str) -> None:
     outcome = run_lesson(lesson, {"DASK_SCHEDULER_ADDRESS": plain_scheduler})
     assert_passed(outcome)
-    assert outcome.stdout.startswith(
-        f"Remote scheduler at {plain_scheduler}: 2 workers"
-    )
+    assert outcome.stdout.splitlines()[:2] == [
+        f"Remote scheduler at {plain_scheduler}",
+        "2 workers on 1 host, 4 threads",
+    ]
 
 
 @compose

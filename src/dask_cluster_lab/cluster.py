@@ -17,6 +17,7 @@ import logging
 import os
 import socket
 import tempfile
+import textwrap
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -319,8 +320,11 @@ def _start_fallback(answer: Probe) -> ClusterSession:
             dashboard_address="127.0.0.1:0",
         )
     closing.callback(cluster.close, timeout=5)
+    reason = textwrap.fill(
+        f"LocalCluster, in this process, as a fallback: {answer.reason}.", 80
+    )
     label = (
-        f"LocalCluster, in this process, as a fallback: {answer.reason}.\n"
+        f"{reason}\n"
         "'make up' starts the real cluster; n/a marks what this one cannot show."
     )
     return ClusterSession(
