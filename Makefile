@@ -35,10 +35,10 @@ list: uv ## List the lessons
 	@$(LAB) list
 
 run: uv ## Run one lesson: make run EXAMPLE=0101_connect
-	@$(LAB) run "$(EXAMPLE)"
+	@$(LAB) run -- "$${EXAMPLE-}"
 
 run-all: uv ## Run all lessons in order (KEEP_GOING=1: do not stop at a failure)
-	@KEEP_GOING=$(KEEP_GOING) $(LAB) run-all
+	@$(LAB) run-all
 
 up: uv ## Start the cluster: scheduler and three workers in containers
 	@$(LAB) up
@@ -53,7 +53,7 @@ logs: uv ## Show what scheduler and workers wrote
 	@$(LAB) logs
 
 scale: uv ## Change the number of workers: make scale N=5
-	@$(LAB) scale "$(N)"
+	@$(LAB) scale -- "$${N-}"
 
 restart: uv ## Restart all containers
 	@$(LAB) restart
@@ -88,7 +88,7 @@ test-compose: uv ## Run only the tests on a Compose cluster
 	$(UV) run --frozen pytest -m compose
 
 soak: uv ## Run one lesson 20 times on busy cores: make soak EXAMPLE=0202
-	@$(LAB) soak "$(EXAMPLE)"
+	@$(LAB) soak -- "$${EXAMPLE-}"
 
 bench: uv ## Measure the project's own costs, into reports/
 	@$(LAB) bench

@@ -1,4 +1,4 @@
-"""Connect to the cluster, or to a labelled stand-in when there is none.
+"""Connect to the cluster, or to a labelled fallback when there is none.
 
 ``connect()`` gives a ``ClusterSession``, which is one of three kinds:
 
@@ -100,7 +100,7 @@ class ClusterSession:
         return describe_workers(self.client)
 
     def close(self) -> None:
-        """Close the client, and the stand-in cluster with it; never raises or hangs."""
+        """Close the client, and the fallback cluster with it; never raises or hangs."""
         silence_logs()
         with contextlib.suppress(Exception):
             self.client.close(timeout=2)
@@ -145,7 +145,7 @@ def connect(
     seconds: float = 30,
     quiet: bool = False,
 ) -> ClusterSession:
-    """Connect to the scheduler, or start the labelled stand-in if none answers.
+    """Connect to the scheduler, or start the labelled fallback if none answers.
 
     ``address`` defaults to ``DASK_SCHEDULER_ADDRESS``, then to this machine's loopback.
     With ``meter_wire`` the client is connected through a relay that counts bytes
