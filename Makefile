@@ -25,7 +25,7 @@ help: ## Show the targets
 uv:
 ifneq ($(UV),uv)
 	@test -x $(UV) || { \
-		echo "uv is missing; putting one into .uv (once)"; \
+		echo "uv is missing; putting one into .uv (once)" >&2; \
 		(cd / && python3 -m venv $(CURDIR)/.uv) >/dev/null 2>&1 \
 			&& $(CURDIR)/.uv/bin/python -m pip install --quiet --disable-pip-version-check uv \
 			|| { rm -rf .uv; echo "error: cannot install uv; install python3 with its venv module (Debian: python3-venv), or uv itself." >&2; exit 2; }; }
