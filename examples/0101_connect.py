@@ -69,19 +69,17 @@ def main() -> None:
         limits = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit)
         slots, memory = sum(threads.values()), sum(limits.values())
         print(f"{slots} slots: so many tasks run at once, on whichever worker is free.")
-        print(
-            f"{memory / 2**30:.1f} GiB in all, but no result and no chunk can be larger"
-        )
-        print("than what the one worker that holds it has.")
+        print(f"{memory / 2**30:.1f} GiB in all. But a result or a chunk lives on one")
+        print("worker, so the limit that counts is the single worker's.")
         lesson.check(
             "threads add up: the workers' own threads are the scheduler's slots",
             slots == sum(w.threads for w in workers),
             f"{' + '.join(str(n) for n in threads.values())} = {slots}",
         )
         lesson.check(
-            "memory does not pool: each worker enforces its own limit, not the sum",
+            "memory does not pool: no worker's limit is the sum",
             max(limits.values()) < memory,
-            f"the largest is {max(limits.values()) / 2**30:.1f} GiB",
+            f"{max(limits.values()) / 2**30:.1f} of {memory / 2**30:.1f} GiB",
             needs="two workers",
         )
 

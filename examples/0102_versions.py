@@ -164,7 +164,7 @@ def main() -> None:
         accepted = error_of(lambda: require_same_versions(client))
         lesson.check(
             "check=True only warns, although its docstring says 'raise ValueError'; a "
-            "service should refuse to start, as with require_same_versions above",
+            "service should refuse to start, as this lesson's require_same_versions()",
             "raise ValueError" in str(Client.get_versions.__doc__)
             and len(caught) == 1
             and refused is not None

@@ -75,7 +75,7 @@ def main() -> None:
         )
         hosts, pids = {host for host, _ in spans}, {pid for _, pid in spans}
         lesson.check(
-            "every worker took part; it takes host and pid together to tell them apart",
+            "every worker took part, told apart by host and pid",
             len(spans) == len(workers),
             f"{len(workers)} workers, {len(spans)} pairs of {len(hosts)} hosts and "
             f"~{len(pids)} pids",
@@ -89,7 +89,7 @@ def main() -> None:
         )
         work = n_tasks * SECONDS
         lesson.check(
-            "the speed-up is below the ideal, the slots, but above an eighth of it",
+            "the speed-up is below the ideal, which is the slots; the rest is overhead",
             slots / 8 < work / batch.median <= slots,
             f"{work:.1f} s of work in {batch.median:.2f} s (median of {ROUNDS}) is "
             f"{work / batch.median:.2f}x; the ideal is {slots}",

@@ -353,7 +353,7 @@ def main() -> None:
             f"{type(error).__name__} on the worker, of a file that exists here",
             needs="containers",
         )
-        print("Whose file system a path belongs to is the question of 0302.")
+        print("A path needs a file system that both sides share.")
 
 
 def about(count: float) -> str:

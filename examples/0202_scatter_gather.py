@@ -173,10 +173,8 @@ def main() -> None:
             f"~{sent / 1e3:.1f} kB, against ~{sent_published / 1e3:.1f} kB",
             needs="wire",
         )
-        print(
-            "And what the workers can read or make for themselves is best left to them,"
-        )
-        print("as in the last row of the table.")
+        print("And what the workers can read or make for themselves need not be sent:")
+        print("see the last row of the table.")
 
         lesson.section("Collections hide the same mistake")
         print("from_array puts the client's array into the graph, which is a message.")

@@ -231,7 +231,7 @@ def main() -> None:
         lesson.check(
             "while its worker is there, a preference works like a pin",
             preferred == there != here,
-            f"the tile was on {here}, the task ran on {preferred}",
+            f"the tile was on {here}, the task ran on {preferred}, as preferred",
             needs="two workers",
         )
         del tile
@@ -239,10 +239,8 @@ def main() -> None:
         lesson.section("An address does not outlive its worker")
         gone = NOBODY
         if lesson.can("disruption"):
-            print(
-                "One worker is restarted, with what `dask worker --resources LICENCE=1`"
-            )
-            print("would have told its nanny at the start.")
+            print("One worker is restarted and told to declare a resource, LICENCE, as")
+            print("`dask worker --resources LICENCE=1` would.")
             gone = here
             told = client.run(start_with, LICENCE, workers=[gone], nanny=True)
             client.restart_workers([gone], timeout=60)
@@ -291,7 +289,7 @@ def main() -> None:
         )
         setting = "distributed.scheduler.no-workers-timeout"
         limit = client.run_on_scheduler(dask.config.get, setting)
-        print(f"     The scheduler's own limit, {setting}: {limit}")
+        print(f"Dask's own limit, {setting}, is {limit}.")
         by_address.cancel()
 
         def cancelled() -> bool:
@@ -315,6 +313,8 @@ def main() -> None:
             needs=disturb,
         )
         by_resource.cancel()
+        if heir:
+            print("Restarted once more, without the resource:")
         undo.close()
         left = client.scheduler_info(n_workers=-1)["workers"].values()
         declare = sum("LICENCE" in worker["resources"] for worker in left)

@@ -90,9 +90,11 @@ def test_an_exact_name_is_not_ambiguous(project: Path) -> None:
 def test_no_such_lesson(wanted: str, project: Path) -> None:
     with pytest.raises(UsageError) as caught:
         find_lesson(wanted)
+    problem = f"no lesson {wanted!r}; give one of these as EXAMPLE"
+    if not wanted.strip():
+        problem = "EXAMPLE is not set; give one of these"
     assert str(caught.value) == (
-        f"no lesson {wanted!r}; give one of these as EXAMPLE:\n"
-        "  0101_first\n  0102_second\n  0201_third"
+        f"{problem}:\n  0101_first\n  0102_second\n  0201_third"
     )
     assert caught.value.exit_status == 2
 

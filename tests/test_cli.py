@@ -37,9 +37,9 @@ def test_list(project: Path) -> None:
     done = lab("list")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
-        "0101_first                Title of 0101_first.\n"
-        "0102_second               Title of 0102_second.\n"
-        "0201_third                Title of 0201_third.\n"
+        "0101_first   Title of 0101_first.\n"
+        "0102_second  Title of 0102_second.\n"
+        "0201_third   Title of 0201_third.\n"
     )
 
 
@@ -65,7 +65,7 @@ def test_run(example: str, status: int, stdout: str | None, project: Path) -> No
             {},
             f"no lesson 'nope'; give one of these as EXAMPLE:\n{LISTING}",
         ),
-        (["run", ""], {}, f"no lesson ''; give one of these as EXAMPLE:\n{LISTING}"),
+        (["run", ""], {}, f"EXAMPLE is not set; give one of these:\n{LISTING}"),
         (
             ["run", "01"],
             {},

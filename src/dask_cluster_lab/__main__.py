@@ -64,8 +64,10 @@ def _dispatch(chosen: argparse.Namespace) -> None:
             sys.stdout.flush()
             os.execv(sys.executable, [sys.executable, str(lesson.path)])
         case "list":
-            for lesson in catalogue.lessons():
-                print(f"{lesson.name:<24}  {lesson.title}")
+            everything = catalogue.lessons()
+            width = max((len(lesson.name) for lesson in everything), default=0)
+            for lesson in everything:
+                print(f"{lesson.name:<{width}}  {lesson.title}")
         case "readme":
             readme = catalogue.project_root() / "README.md"
             text = catalogue.readme_with_lessons(readme.read_text(encoding="utf-8"))
