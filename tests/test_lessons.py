@@ -46,14 +46,18 @@ def assert_passed(outcome: Outcome) -> None:
 
 
 def scheduler_state(dask_scheduler: Any) -> dict[str, Any]:
-    """What a lesson must leave as it was."""
+    """What a lesson must leave as it was; a restarted worker has a new address."""
+    workers = dask_scheduler.workers.values()
+    # Dask leaves the plugin of get_task_stream() in place, for whoever asks next.
+    plugins = set(dask_scheduler.plugins) - {"task-stream"}
     return {
         "tasks": sorted(map(str, dask_scheduler.tasks)),
-        "workers": sorted(dask_scheduler.workers),
-        "plugins": sorted(dask_scheduler.plugins),
+        "workers": len(workers),
+        "hosts": sorted(worker.host for worker in workers),
+        "plugins": sorted(plugins),
         "worker plugins": sorted(dask_scheduler.worker_plugins),
         "extensions": sorted(dask_scheduler.extensions),
-        "resources": {a: dict(w.resources) for a, w in dask_scheduler.workers.items()},
+        "resources": [worker.resources for worker in workers if worker.resources],
         "published": sorted(dask_scheduler.extensions["publish"].datasets),
     }
 
@@ -68,12 +72,17 @@ def worker_state(dask_worker: Any) -> dict[str, Any]:
     }
 
 
+def is_at_rest(dask_scheduler: Any) -> bool:
+    """No task, and no client but the one that asks (and Dask's own, fire-and-forget)."""
+    return not dask_scheduler.tasks and len(dask_scheduler.clients) <= 2
+
+
 def snapshot(shared_cluster: ComposeCluster) -> dict[str, Any]:
-    """The state of scheduler and workers, once all keys are released."""
+    """The state of scheduler and workers, once the last lesson's client is gone."""
     with shared_cluster.client() as client:
-        eventually(lambda: not client.who_has(), "all keys are released", 20)
+        eventually(lambda: client.run_on_scheduler(is_at_rest), "all keys are released")
         state: dict[str, Any] = client.run_on_scheduler(scheduler_state)
-        state["on workers"] = client.run(worker_state)
+        state["on workers"] = sorted(map(str, client.run(worker_state).values()))
     return state
 
 
