@@ -73,7 +73,7 @@ def worker_state(dask_worker: Any) -> dict[str, Any]:
 
 
 def is_at_rest(dask_scheduler: Any) -> bool:
-    """No task, and no client but the one that asks (and Dask's own, fire-and-forget)."""
+    """No task, and no client but the one that asks and Dask's fire-and-forget."""
     return not dask_scheduler.tasks and len(dask_scheduler.clients) <= 2
 
 
