@@ -316,8 +316,8 @@ def main() -> None:
         if heir:
             print("Restarted once more, without the resource:")
         undo.close()
-        left = client.scheduler_info(n_workers=-1)["workers"].values()
-        declare = sum("LICENCE" in worker["resources"] for worker in left)
+        left = session.workers()
+        declare = sum("LICENCE" in worker.resources for worker in left)
         lesson.check(
             "as many workers as before, and the resource is gone",
             len(left) == len(workers) and declare == 0,

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -463,7 +463,13 @@ def test_eight_workers() -> None:
 class FakeClient:
     """Answers like a client, without a cluster."""
 
-    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+    def __init__(self) -> None:
+        self.scheduler = self
+
+    def sync(self, ask: Callable[..., dict[str, Any]], **arguments: int) -> Any:
+        return ask(**arguments)
+
+    def identity(self, n_workers: int) -> dict[str, Any]:
         assert n_workers == -1
         info = {
             "host": "10.0.0.3",
@@ -471,9 +477,22 @@ class FakeClient:
             "memory_limit": None,
             "nanny": "tcp://10.0.0.3:41",
             "status": "paused",
+            "resources": {},
         }
         second = {**info, "memory_limit": 5, "nanny": None}
         return {"workers": {"tcp://10.0.0.3:2": info, "tcp://10.0.0.3:1": second}}
+
+
+def test_workers_are_never_missing_by_chance(cluster: "LocalCluster") -> None:
+    """The client's own list loses them whenever its periodic callback comes by."""
+    import dask
+    from distributed import Client
+
+    with (
+        dask.config.set({"distributed.client.scheduler-info-interval": "2ms"}),
+        Client(cluster.scheduler_address, set_as_default=False) as client,
+    ):
+        assert {len(describe_workers(client)) for _ in range(500)} == {2}
 
 
 def test_workers_are_sorted_and_gaps_filled() -> None:

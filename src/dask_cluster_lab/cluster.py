@@ -57,6 +57,8 @@ class WorkerInfo:
     nanny: str
     """Address of the process that restarts it; empty if there is none."""
     status: str
+    resources: dict[str, float] = field(default_factory=dict)
+    """What it declares beside threads and memory, by name."""
 
 
 @dataclass
@@ -122,8 +124,13 @@ def silence_logs() -> None:
 
 
 def describe_workers(client: "Client") -> list[WorkerInfo]:
-    """Every worker that the scheduler knows, however many, sorted by address."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    """Every worker that the scheduler knows, however many, sorted by address.
+
+    Asks the scheduler itself: ``client.scheduler_info()`` returns an attribute that a
+    callback of the client replaces every two seconds by one without workers.
+    """
+    scheduler: Any = client.scheduler
+    workers = client.sync(scheduler.identity, n_workers=-1)["workers"]
     return [
         WorkerInfo(
             address=address,
@@ -132,6 +139,7 @@ def describe_workers(client: "Client") -> list[WorkerInfo]:
             memory_limit=info["memory_limit"] or 0,
             nanny=info["nanny"] or "",
             status=info["status"],
+            resources=dict(info["resources"]),
         )
         for address, info in sorted(workers.items())
     ]
