@@ -8,11 +8,11 @@ MAKEFLAGS += --no-print-directory
 
 # uv keeps the environment. Where it is missing, or is a shim that fails here, the
 # project gets a private one in .uv, and that one keeps its Pythons in there too.
-UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(CURDIR)/.uv/bin/uv)
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo "$(CURDIR)/.uv/bin/uv")
 ifneq ($(UV),uv)
 export UV_PYTHON_INSTALL_DIR := $(CURDIR)/.uv/python
 endif
-LAB := $(UV) run --frozen --quiet python -m dask_cluster_lab
+LAB := "$(UV)" run --frozen --quiet python -m dask_cluster_lab
 
 .PHONY: help list run run-all up wait ps logs scale restart down dashboard capture \
 	readme lint format test test-compose soak bench ci clean uv python-path
@@ -24,10 +24,10 @@ help: ## Show the targets
 
 uv:
 ifneq ($(UV),uv)
-	@test -x $(UV) || { \
+	@test -x "$(UV)" || { \
 		echo "uv is missing; putting one into .uv (once)" >&2; \
-		(cd / && python3 -m venv $(CURDIR)/.uv) >/dev/null 2>&1 \
-			&& $(CURDIR)/.uv/bin/python -m pip install --quiet --disable-pip-version-check uv \
+		(cd / && python3 -m venv "$(CURDIR)/.uv") >/dev/null 2>&1 \
+			&& "$(CURDIR)/.uv/bin/python" -m pip install --quiet --disable-pip-version-check uv \
 			|| { rm -rf .uv; echo "error: cannot install uv; install python3 with its venv module (Debian: python3-venv), or uv itself." >&2; exit 2; }; }
 endif
 
@@ -72,20 +72,20 @@ readme: uv ## Write the README's table of lessons from their docstrings
 	@$(LAB) readme
 
 lint: uv ## Check format, style, types and the lockfile
-	$(UV) lock --check
-	$(UV) run --frozen ruff format --check
-	$(UV) run --frozen ruff check
-	$(UV) run --frozen mypy
+	"$(UV)" lock --check
+	"$(UV)" run --frozen ruff format --check
+	"$(UV)" run --frozen ruff check
+	"$(UV)" run --frozen mypy
 
 format: uv ## Put the code into its standard form
-	$(UV) run --frozen ruff format
-	$(UV) run --frozen ruff check --fix
+	"$(UV)" run --frozen ruff format
+	"$(UV)" run --frozen ruff check --fix
 
 test: uv ## Run all tests that this machine allows
-	$(UV) run --frozen pytest
+	"$(UV)" run --frozen pytest
 
 test-compose: uv ## Run only the tests on a Compose cluster
-	$(UV) run --frozen pytest -m compose
+	"$(UV)" run --frozen pytest -m compose
 
 soak: uv ## Run one lesson 20 times on busy cores: make soak EXAMPLE=0202
 	@$(LAB) soak -- "$${EXAMPLE-}"
@@ -97,7 +97,7 @@ ci: lint ## The whole gate: lint, types, all tests, none left out
 	@LAB_REQUIRE_ALL=1 $(MAKE) test
 
 python-path: uv
-	@$(UV) run --frozen --quiet python -c 'import sys; print(sys.executable)'
+	@"$(UV)" run --frozen --quiet python -c 'import sys; print(sys.executable)'
 
 clean: ## Remove what was installed or generated in this folder
 	rm -rf .venv .uv .mypy_cache .pytest_cache .ruff_cache dist

@@ -40,11 +40,16 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     try:
         _dispatch(chosen)
+        sys.stdout.flush()
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        from dask_cluster_lab.lesson import reader_gone
+
+        return reader_gone()
     return 0
 
 

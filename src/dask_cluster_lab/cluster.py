@@ -177,7 +177,11 @@ def connect(
     else:
         raise LabError(f"{answer.reason}; 'make up' starts the cluster.")
     if not quiet:
-        print(session.label, flush=True)
+        try:
+            print(session.label, flush=True)
+        except BaseException:  # nobody reads this: the caller gets nothing to close
+            session.close()
+            raise
     return session
 
 
@@ -252,7 +256,7 @@ def _require_scheduler(target: Address) -> None:
     """Workers and nannies greet like schedulers do; ask who it is."""
     try:
         role = ask_identity(str(target), ANSWER_SECONDS)["type"]
-    except OSError as error:
+    except Exception as error:  # no answer, or one that is not Dask's
         raise LabError(
             f"the scheduler at {target} greets but does not answer "
             f"({type(error).__name__}); 'make restart' brings it back."

@@ -6,6 +6,7 @@ module holds only what would otherwise be said fifteen times.
 """
 
 import contextlib
+import errno
 import math
 import os
 import sys
@@ -188,8 +189,11 @@ def say(text: str) -> None:
 def run(main: Callable[[], None]) -> None:
     """Run a lesson's ``main`` and turn errors for people into one line and a status.
 
-    0 all checks held, 1 one did not or the cluster failed, 2 wrong use, 130 Ctrl-C.
+    0 all checks held, 1 one did not or the cluster failed, 2 wrong use, 130 Ctrl-C,
+    141 the reader of the output went away.
     """
+    if sys.stdout is None:  # closed by the shell, as in `... >&-`
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115, open to the end
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
     try:
@@ -199,9 +203,19 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted; the client is closed.", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader went away, as in `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except BrokenPipeError:
+        sys.exit(reader_gone())
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        reader_gone()
+        sys.exit(fail(LabError("the output cannot be written: no space left.")))
+
+
+def reader_gone() -> int:
+    """Nobody reads stdout any more (`... | head`): write to nowhere; status 141."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 def fail(error: LabError) -> int:

@@ -22,6 +22,9 @@ ANSWER_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 """A healthy worker sends two heartbeats a second, a busy one still one in a few."""
 
+LOST_WORKER = {"CancelledError", "FutureCancelledError", "KilledWorker"}
+"""Names of the errors with which Dask answers for data or a task that died with one."""
+
 
 class Watchdog(threading.Thread):
     """Watches ``session``; after ``seconds`` in all the lesson is over in any case."""
@@ -41,7 +44,7 @@ class Watchdog(threading.Thread):
         """Begin the watch; call it from the main thread, which is the one watched."""
         self._handlers = {
             number: signal.signal(number, self._interrupt)
-            for number in (signal.SIGUSR1, signal.SIGINT)
+            for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM)
             if signal.getsignal(number) is not signal.SIG_IGN
         }
         super().start()
@@ -50,6 +53,8 @@ class Watchdog(threading.Thread):
         silence_logs()
         if number == signal.SIGINT:
             raise KeyboardInterrupt
+        if number == signal.SIGTERM:
+            raise SystemExit(128 + number)  # by way of every with and finally
         if self._verdict is not None:
             raise self._verdict
 
@@ -96,6 +101,11 @@ class Watchdog(threading.Thread):
         remote = isinstance(error, Exception) and self.session.kind != "local"
         if remote and (self._lost_connection(error) or self._identity() is None):
             return LabError(self._gone())
+        if remote and type(error).__name__ in LOST_WORKER:
+            return LabError(
+                f"a worker was lost during the lesson ({type(error).__name__}); "
+                "'make ps' shows the containers, 'make up' brings them back."
+            )
         return None
 
     def _trouble(self) -> str | None:

@@ -24,6 +24,14 @@ OLDEST_COMPOSE = (2, 20)
 SCHEDULER_PORT = 8786  # inside the container
 DASHBOARD_PORT = 8787
 UP_SECONDS = 180
+UP_AGAIN = (
+    "up",
+    "--detach",
+    "--no-recreate",
+    "--wait",
+    "--wait-timeout",
+    f"{UP_SECONDS}",
+)
 ASK_SECONDS = 30.0
 
 
@@ -72,12 +80,7 @@ def scale(workers: int) -> None:
     require_docker()
     published(SCHEDULER_PORT)
     _compose(
-        "up",
-        "--detach",
-        "--no-recreate",
-        "--wait",
-        "--wait-timeout",
-        str(UP_SECONDS),
+        *UP_AGAIN,
         "--scale",
         f"worker={workers}",
         failure=f"the cluster did not reach {workers} workers; 'make logs' says why",
@@ -94,12 +97,7 @@ def restart() -> None:
     published(SCHEDULER_PORT)
     _compose("restart", failure="the cluster did not restart; 'make logs' says why")
     _compose(
-        "up",
-        "--detach",
-        "--no-recreate",
-        "--wait",
-        "--wait-timeout",
-        str(UP_SECONDS),
+        *UP_AGAIN,
         failure="the cluster did not come back; 'make logs' says why",
     )
     wait()
@@ -199,6 +197,12 @@ def require_docker() -> None:
             f"Docker Compose {compose or '(no version)'} is too old; "
             f"install {oldest} or newer."
         )
+    name = os.environ.get("COMPOSE_PROJECT_NAME") or "dask-cluster-lab"
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+        raise UsageError(
+            f"COMPOSE_PROJECT_NAME={name!r} is not a project name; use lower-case "
+            "letters, digits, dashes and underscores."
+        )
     if _ask("docker", "info", "--format", "{{.ServerVersion}}") is None:
         raise UsageError(f"the Docker Engine does not answer; start it; {without}")
 
@@ -274,7 +278,7 @@ def _require_free_ports() -> None:
     chosen = {v: os.environ.get(v) or str(inside) for v, inside in ports.items()}
     for variable, inside in ports.items():
         text = chosen[variable]
-        if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        if not (re.fullmatch(r"[0-9]{1,5}", text) and 0 < int(text) < 65536):
             raise UsageError(
                 f"{variable}={text!r} is not a port; give a number from 1 to 65535."
             )
