@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.compose, pytest.mark.usefixtures("docker_engine")]
 
 CONNECT = ROOT / "examples" / "0101_connect.py"
 WAITS = ROOT / "tests" / "lessons" / "waits.py"
+LOSES = ROOT / "tests" / "lessons" / "loses.py"
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,13 @@ def test_worker_cut_off_from_the_network(healed: ComposeCluster) -> None:
         stderr = ends_with(process, 1, 90)
     assert_one_sentence(stderr, "no heartbeat", "cut off")
     docker("rm", "--force", worker)
+
+
+def test_data_that_died_with_its_worker(own: ComposeCluster) -> None:
+    done = run_lesson(own, LOSES)
+    assert done.returncode == 1
+    assert_one_sentence(done.stderr, "a worker was lost", "CancelledError", "make up")
+    eventually(lambda: registered(own) == 3, "its nanny starts another")
 
 
 def test_interrupt_closes_the_client(own: ComposeCluster) -> None:
