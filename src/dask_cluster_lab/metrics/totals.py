@@ -1,0 +1,249 @@
+"""Exact totals of a run, kept by the scheduler, whatever becomes of the workers.
+
+A sum over workers lacks what gone workers did. A count of executions has too much: what
+a dead worker held is computed again. Only distinct units are exact, each counted once,
+when the task that did it is reported as finished for the first time.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from distributed import SchedulerPlugin
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from dask_cluster_lab.errors import LabError
+from dask_cluster_lab.metrics.labels import DIRECTIONS, OUTCOMES, STAGES
+from dask_cluster_lab.metrics.work import REPORTS
+
+if TYPE_CHECKING:
+    from distributed import Client, Scheduler
+
+LIMIT = 100_000
+"""Distinct units that are remembered; see ``Totals.exact``."""
+
+
+@dataclass
+class Totals:
+    """What a run did: distinct units by stage and outcome, their rows, residuals."""
+
+    run: str
+    units: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(stage, outcome) to distinct units; the last outcome of a unit counts."""
+    rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(stage, direction) to rows of these units."""
+    executions: int = 0
+    """Finished tasks that reported units, counted each time; at least ``tasks``."""
+    tasks: int = 0
+    """Distinct tasks that did."""
+    erred: int = 0
+    """Distinct tasks that failed for good."""
+    by_worker: dict[str, int] = field(default_factory=dict)
+    """Worker to the distinct tasks that it was the first to finish."""
+    residuals: list[float] = field(default_factory=list)
+    """Metres, one for each unit that measured it, sorted."""
+    exact: bool = True
+    """False once more units came than are remembered: later ones were not counted."""
+
+    def stage(self, stage: str) -> int:
+        """Distinct units of a stage, whatever their outcome."""
+        return sum(count for (name, _), count in self.units.items() if name == stage)
+
+    def quantile(self, share: float) -> float:
+        """Quantile of the residuals in metres; NaN if there are none."""
+        return float(np.quantile(self.residuals, share)) if self.residuals else np.nan
+
+
+@dataclass
+class _Unit:
+    outcome: str
+    rows: tuple[int, int]
+    residual: float | None
+
+
+class RunTotals(SchedulerPlugin):
+    """Counts the distinct units of a run as their tasks finish.
+
+    Registered a second time it goes on as it was (``idempotent``), and nothing is lost.
+    It holds a few hundred bytes for each unit, of at most ``limit`` units.
+    """
+
+    name = "survey-totals"
+    idempotent = True
+
+    def __init__(self, run: str, limit: int = LIMIT) -> None:
+        self.run = run
+        self.limit = limit
+        self.exact = True
+        self.executions = 0
+        self._units: dict[tuple[str, str], _Unit] = {}
+        self._first: dict[str, str] = {}  # task to the worker that finished it first
+        self._erred: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # It travels to the scheduler empty: a lock cannot be pickled.
+        return type(self), (self.run, self.limit)
+
+    async def start(self, scheduler: "Scheduler") -> None:
+        """Called by Dask on the scheduler."""
+        REGISTRY.register(self)
+
+    def stop(self) -> None:
+        """No longer among the scheduler's metrics. Dask does not call this by
+        itself."""
+        REGISTRY.unregister(self)
+
+    def transition(
+        self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Called by Dask whenever a task changes its state.
+
+        From ``processing`` only: what is scattered, gathered or copied comes to memory
+        too, and no work was done.
+        """
+        if start != "processing" or finish not in ("memory", "erred"):
+            return
+        if finish == "erred":
+            with self._lock:
+                self._erred.add(str(key))
+            return
+        reports = (kwargs.get("metadata") or {}).get(REPORTS)
+        if reports:
+            self.count(str(key), kwargs["worker"], reports)
+
+    def count(self, key: str, worker: str, reports: dict[str, Sequence[Any]]) -> None:
+        """Take over the reports of a finished task."""
+        with self._lock:
+            self.executions += 1
+            self._erred.discard(key)  # it was submitted again, and succeeded
+            self._first.setdefault(key, worker)
+            for name, (outcome, rows_in, rows_out, residual) in reports.items():
+                stage, _, unit = name.partition("/")
+                if (stage, unit) in self._units or len(self._units) < self.limit:
+                    self._units[stage, unit] = _Unit(
+                        outcome, (rows_in, rows_out), residual
+                    )
+                else:
+                    self.exact = False
+
+    def read(self) -> Totals:
+        """The totals so far."""
+        with self._lock:
+            units: Counter[tuple[str, str]] = Counter()
+            rows: Counter[tuple[str, str]] = Counter()
+            residuals = []
+            for (stage, _), unit in self._units.items():
+                units[stage, unit.outcome] += 1
+                for direction, number in zip(DIRECTIONS, unit.rows, strict=True):
+                    rows[stage, direction] += number
+                if unit.residual is not None:
+                    residuals.append(unit.residual)
+            return Totals(
+                run=self.run,
+                units=dict(units),
+                rows=dict(rows),
+                executions=self.executions,
+                tasks=len(self._first),
+                erred=len(self._erred),
+                by_worker=dict(Counter(self._first.values())),
+                residuals=sorted(residuals),
+                exact=self.exact,
+            )
+
+    def describe(self) -> list[Metric]:
+        """The names, for a registry that looks whether they are taken."""
+        return [
+            CounterMetricFamily("survey_run_units", "", labels=["stage", "outcome"]),
+            CounterMetricFamily("survey_run_rows", "", labels=["stage", "direction"]),
+            GaugeMetricFamily("survey_run_exact", ""),
+        ]
+
+    def collect(self) -> Iterator[Metric]:
+        """The totals as metrics of the scheduler; the run is in no label."""
+        totals = self.read()
+        units = CounterMetricFamily(
+            "survey_run_units",
+            "Distinct units of the run, by stage and last outcome.",
+            labels=["stage", "outcome"],
+        )
+        rows = CounterMetricFamily(
+            "survey_run_rows",
+            "Rows of the distinct units of the run.",
+            labels=["stage", "direction"],
+        )
+        for stage in STAGES:
+            for outcome in OUTCOMES:
+                count = totals.units.get((stage, outcome), 0)
+                units.add_metric([stage, outcome], count)
+            for direction in DIRECTIONS:
+                count = totals.rows.get((stage, direction), 0)
+                rows.add_metric([stage, direction], count)
+        yield units
+        yield rows
+        yield GaugeMetricFamily(
+            "survey_run_exact",
+            "1 while every unit of the run is counted, 0 once there were too many.",
+            value=float(totals.exact),
+        )
+
+
+def read_totals(dask_scheduler: "Scheduler") -> Totals:
+    """The totals of the run that is being counted; ``KeyError`` if none is."""
+    return _plugin(dask_scheduler).read()
+
+
+def remove_totals(dask_scheduler: "Scheduler") -> None:
+    """Stop counting; a second call changes nothing."""
+    if RunTotals.name in dask_scheduler.plugins:
+        _plugin(dask_scheduler).stop()
+        dask_scheduler.remove_plugin(RunTotals.name)
+
+
+class RunReader:
+    """Reads the totals of a run from its scheduler."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    def read(self) -> Totals:
+        """The totals so far. A round trip and a walk over all units: not for a loop."""
+        return self._client.run_on_scheduler(read_totals)
+
+
+def other_run(run: str, dask_scheduler: "Scheduler") -> str:
+    """The run that this scheduler counts; empty if it is ``run`` or none."""
+    if RunTotals.name not in dask_scheduler.plugins:
+        return ""
+    counted = _plugin(dask_scheduler).run
+    return "" if counted == run else counted
+
+
+def _plugin(scheduler: "Scheduler") -> RunTotals:
+    plugin = scheduler.plugins[RunTotals.name]
+    assert isinstance(plugin, RunTotals)
+    return plugin
+
+
+@contextmanager
+def run_totals(client: "Client", run: str, limit: int = LIMIT) -> Iterator[RunReader]:
+    """Count the distinct units that the cluster does inside this block.
+
+    Raises ``LabError`` if the scheduler counts another run: it counts one at a time.
+    """
+    other = client.run_on_scheduler(other_run, run)
+    if other:
+        raise LabError(
+            f"the scheduler counts the run {other!r}; wait for its end, or use "
+            "'make restart'."
+        )
+    client.register_plugin(RunTotals(run, limit))
+    try:
+        yield RunReader(client)
+    finally:
+        client.run_on_scheduler(remove_totals)

@@ -1,0 +1,232 @@
+"""Totals of a run: distinct units, whatever happens to the tasks that did them."""
+
+import datetime
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client, LocalCluster
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from dask_cluster_lab.errors import LabError
+from dask_cluster_lab.metrics.labels import STAGES, unbounded
+from dask_cluster_lab.metrics.manifest import manifest, write_manifest
+from dask_cluster_lab.metrics.survey import Tile, expected, survey_tile
+from dask_cluster_lab.metrics.totals import RunTotals, Totals, run_totals
+from dask_cluster_lab.metrics.work import REPORTS
+
+OK = {"ingest/1": ("ok", 100, 95, None), "validate/1": ("ok", 25, 25, 0.04)}
+REJECTED = {"ingest/1": ("ok", 100, 95, None), "validate/1": ("rejected", 25, 0, 0.07)}
+
+
+def finish(
+    plugin: RunTotals,
+    key: str = "tile-1",
+    worker: str = "a",
+    reports: object = OK,
+    start: str = "processing",
+    end: str = "memory",
+) -> None:
+    """What the scheduler tells its plugins when a task ends."""
+    metadata = {REPORTS: reports} if reports else {}
+    plugin.transition(
+        key, start, end, stimulus_id="s", worker=worker, metadata=metadata
+    )
+
+
+def test_a_unit_counts_once_however_often_it_is_done() -> None:
+    plugin = RunTotals("x")
+    finish(plugin, worker="a")
+    finish(plugin, worker="b")  # after a died
+    finish(plugin, key="tile-1-again", worker="b")
+    totals = plugin.read()
+    assert totals.units == {("ingest", "ok"): 1, ("validate", "ok"): 1}
+    assert totals.rows == {
+        ("ingest", "in"): 100,
+        ("ingest", "out"): 95,
+        ("validate", "in"): 25,
+        ("validate", "out"): 25,
+    }
+    assert (totals.executions, totals.tasks) == (3, 2)
+    assert totals.by_worker == {"a": 1, "b": 1}
+    assert totals.residuals == [0.04]
+    assert totals.stage("validate") == 1
+    assert totals.stage("publish") == 0
+
+
+def test_the_last_outcome_of_a_unit_counts() -> None:
+    plugin = RunTotals("x")
+    finish(plugin, reports=REJECTED)
+    finish(plugin, reports=OK)
+    assert plugin.read().units == {("ingest", "ok"): 1, ("validate", "ok"): 1}
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("released", "memory"),  # scattered
+        ("waiting", "memory"),
+        ("processing", "released"),
+        ("memory", "released"),
+        ("no-worker", "memory"),
+    ],
+)
+def test_only_a_task_that_finishes_did_any_work(start: str, end: str) -> None:
+    plugin = RunTotals("x")
+    finish(plugin, start=start, end=end)
+    assert plugin.read() == Totals("x")
+
+
+def test_tasks_of_others_count_for_nothing() -> None:
+    plugin = RunTotals("x")
+    finish(plugin, reports=None)
+    plugin.transition("k", "processing", "memory", worker="a")
+    assert plugin.read() == Totals("x")
+
+
+def test_a_task_that_failed_and_one_that_failed_first() -> None:
+    plugin = RunTotals("x")
+    finish(plugin, key="bad", end="erred")
+    finish(plugin, key="late", end="erred")
+    finish(plugin, key="late")
+    assert plugin.read().erred == 1
+
+
+def test_past_its_limit_it_says_that_it_is_not_exact() -> None:
+    plugin = RunTotals("x", limit=2)
+    finish(plugin)
+    assert plugin.read().exact
+    finish(plugin)  # the same units are no more
+    assert plugin.read().exact
+    finish(plugin, key="tile-2", reports={"ingest/2": ("ok", 1, 1, None)})
+    totals = plugin.read()
+    assert not totals.exact
+    assert totals.stage("ingest") == 1
+    assert REGISTRY.get_sample_value("survey_run_exact") is None
+
+
+def test_quantiles() -> None:
+    totals = Totals("x", residuals=[0.01, 0.02, 0.03])
+    assert totals.quantile(0.5) == 0.02
+    assert totals.quantile(0.75) == pytest.approx(0.025)
+    assert str(Totals("x").quantile(0.5)) == "nan"
+
+
+def test_it_travels_empty() -> None:
+    plugin = RunTotals("x", limit=5)
+    finish(plugin)
+    copy = pickle.loads(pickle.dumps(plugin))
+    assert (copy.run, copy.limit) == ("x", 5)
+    assert copy.read() == Totals("x")
+
+
+def test_its_metrics_have_every_series_and_no_run() -> None:
+    plugin = RunTotals("night-7")
+    finish(plugin, reports=REJECTED)
+    registry = CollectorRegistry()
+    registry.register(plugin)
+    assert unbounded(registry) == []
+    rejected = {"stage": "validate", "outcome": "rejected"}
+    assert registry.get_sample_value("survey_run_units_total", rejected) == 1
+    rows = {"stage": "ingest", "direction": "out"}
+    assert registry.get_sample_value("survey_run_rows_total", rows) == 95
+    assert registry.get_sample_value("survey_run_exact") == 1
+    count = sum(len(family.samples) for family in registry.collect())
+    assert count == 4 * 3 + 4 * 2 + 1
+
+
+# On a cluster
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def test_a_run_on_a_cluster(client: Client, tmp_path: Path) -> None:
+    with run_totals(client, "night") as reader:
+        tiles = client.map(survey_tile, range(50), folder=str(tmp_path), pure=False)
+        results: list[Tile] = client.gather(tiles)
+        bad = client.submit(survey_tile, 50, unreadable=True, pure=False)
+        assert isinstance(bad.exception(), ValueError)
+        client.gather(client.scatter(results, hash=False))
+        client.register_plugin(RunTotals("night"))
+        totals = reader.read()
+    assert totals.tasks == totals.executions == 50
+    assert totals.erred == 1
+    truth = expected(50)
+    assert totals.units["publish", "ok"] == truth["ok"] == len(list(tmp_path.iterdir()))
+    assert totals.units["validate", "rejected"] == truth["rejected"]
+    assert totals.residuals == sorted(tile.residual for tile in results)
+    assert sum(totals.by_worker.values()) == 50
+
+
+def test_it_leaves_nothing_behind(client: Client, cluster: LocalCluster) -> None:
+    assert cluster.scheduler is not None
+    with run_totals(client, "night"):
+        assert RunTotals.name in cluster.scheduler.plugins
+        assert REGISTRY.get_sample_value("survey_run_exact") == 1
+    assert RunTotals.name not in cluster.scheduler.plugins
+    assert REGISTRY.get_sample_value("survey_run_exact") is None
+
+
+def test_one_run_at_a_time(client: Client) -> None:
+    with run_totals(client, "night"):
+        with (
+            pytest.raises(LabError) as caught,
+            run_totals(client, "day"),
+        ):
+            pass
+        assert str(caught.value) == (
+            "the scheduler counts the run 'night'; wait for its end, or use "
+            "'make restart'."
+        )
+        assert REGISTRY.get_sample_value("survey_run_exact") == 1
+
+
+# The manifest
+
+
+def some_totals() -> Totals:
+    plugin = RunTotals("2026-11-30")
+    finish(plugin, reports=REJECTED)
+    return plugin.read()
+
+
+def test_what_a_manifest_says() -> None:
+    when = datetime.datetime(2026, 11, 30, 23, 59, tzinfo=datetime.UTC)
+    said = manifest(some_totals(), when)
+    assert said["run"] == "2026-11-30"
+    assert said["ended"] == "2026-11-30T23:59:00+00:00"
+    assert set(said["versions"]) == {
+        "python", "dask", "distributed", "numpy", "dask-cluster-lab",
+    }  # fmt: skip
+    assert said["exact"] is True
+    assert list(said["stages"]) == list(STAGES)
+    assert said["stages"]["validate"] == {
+        "ok": 0, "rejected": 1, "error": 0, "rows in": 25, "rows out": 0,
+    }  # fmt: skip
+    assert said["residual metres"] == {"p50": 0.07, "p95": 0.07, "p99": 0.07}
+
+
+def test_a_run_that_measured_nothing_has_no_quantiles() -> None:
+    said = manifest(Totals("x"))
+    assert set(said["residual metres"].values()) == {None}
+    assert "NaN" not in json.dumps(said)
+
+
+def test_a_manifest_is_written_whole_and_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        path = write_manifest(some_totals(), tmp_path)
+    assert list(tmp_path.iterdir()) == [path] == [tmp_path / "2026-11-30.json"]
+    assert json.loads(path.read_text())["stages"]["ingest"]["ok"] == 1
+
+
+@pytest.mark.parametrize("run", ["", ".", "..", "a/b", "../x"])
+def test_a_run_whose_name_is_no_file(run: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of a file"):
+        write_manifest(Totals(run), tmp_path)
+    assert list(tmp_path.iterdir()) == []
