@@ -41,20 +41,27 @@ def records_of(records: Iterable[Record], keys: Collection[Any]) -> list[Record]
     return [record for record in records if record["key"] in wanted]
 
 
-def spans(records: Iterable[Record], action: str) -> list[Span]:
-    """All stretches of one action, in the order of the records."""
+def all_spans(records: Iterable[Record]) -> list[tuple[str, Span]]:
+    """All stretches with their action, in the order of the records."""
     return [
-        Span(
-            record["key"],
-            record["worker"],
-            stretch["start"],
-            stretch["stop"],
-            stretch.get("source", ""),
+        (
+            stretch["action"],
+            Span(
+                record["key"],
+                record["worker"],
+                stretch["start"],
+                stretch["stop"],
+                stretch.get("source", ""),
+            ),
         )
         for record in records
         for stretch in record["startstops"]
-        if stretch["action"] == action
     ]
+
+
+def spans(records: Iterable[Record], action: str) -> list[Span]:
+    """All stretches of one action, in the order of the records."""
+    return [span for name, span in all_spans(records) if name == action]
 
 
 def computes(records: Iterable[Record]) -> list[Span]:
@@ -65,6 +72,13 @@ def computes(records: Iterable[Record]) -> list[Span]:
 def transfers(records: Iterable[Record]) -> list[Span]:
     """What tasks waited for while it came from another worker: one for each message."""
     return spans(records, "transfer")
+
+
+def prefix_of(key: Any) -> str:
+    """The task prefix of a key: the function's name in most, the layer's in others."""
+    from dask.utils import key_split
+
+    return str(key_split(key))
 
 
 def peak_overlap(intervals: Iterable[tuple[float, float]]) -> int:
