@@ -1,0 +1,1 @@
+"""Tests of the Dagster exporter: against made answers, bad servers, a real Dagster."""
