@@ -13,9 +13,20 @@ ifneq ($(UV),uv)
 export UV_PYTHON_INSTALL_DIR := $(CURDIR)/.uv/python
 endif
 LAB := "$(UV)" run --frozen --quiet python -m dask_cluster_lab
+# Strict: every warning is an error, and a name that leads nowhere is a warning.
+DOCS := "$(UV)" run --frozen --quiet --group docs sphinx-build -q -E -W -n \
+	--keep-going -d docs/_build/doctrees docs docs/_build/html
+
+PYTEST := "$(UV)" run --frozen --group docs --group monitoring pytest
+
+# `make up PROFILE=storage` is Compose's own variable under a shorter name.
+ifdef PROFILE
+export COMPOSE_PROFILES := $(PROFILE)
+endif
 
 .PHONY: help list run run-all up wait ps logs scale restart down dashboard capture \
-	readme lint format test test-compose soak bench ci clean uv python-path
+	readme dashboards docs docs-serve docs-offline lint format test test-compose soak \
+	bench ci clean uv python-path
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' \
@@ -65,27 +76,51 @@ dashboard: uv ## Print the dashboard's address and open it
 	@$(LAB) dashboard
 
 capture: uv ## Run the lessons on the cluster and the fallback, write the transcripts
-	@$(LAB) up
+	@"$(UV)" sync --frozen --quiet --project monitoring/dagster
+	@COMPOSE_PROFILES=storage,monitoring,orchestrator $(LAB) up
 	@$(LAB) capture
 
 readme: uv ## Write the README's table of lessons from their docstrings
 	@$(LAB) readme
 
+dashboards: uv ## Write Grafana's dashboards from their code
+	@"$(UV)" run --frozen --quiet --group monitoring \
+		python monitoring/grafana/dashboards.py
+
+docs: uv ## Build the documentation site, into docs/_build/html
+	@$(DOCS)
+	@echo "docs/_build/html/index.html"
+
+docs-serve: docs ## Build the site and serve it at http://127.0.0.1:8000
+	@"$(UV)" run --frozen --quiet python -m http.server 8000 --bind 127.0.0.1 \
+		--directory docs/_build/html
+
+docs-offline: docs ## Build the site and zip it for reading without a network
+	@cd docs/_build && rm -f dask-cluster-lab-docs.zip && \
+		"$(UV)" run --frozen --quiet python -m zipfile -c dask-cluster-lab-docs.zip html
+	@echo "docs/_build/dask-cluster-lab-docs.zip"
+
 lint: uv ## Check format, style, types and the lockfile
 	"$(UV)" lock --check
 	"$(UV)" run --frozen ruff format --check
 	"$(UV)" run --frozen ruff check
-	"$(UV)" run --frozen mypy
+	"$(UV)" run --frozen --group docs --group monitoring mypy
 
 format: uv ## Put the code into its standard form
 	"$(UV)" run --frozen ruff format
 	"$(UV)" run --frozen ruff check --fix
 
+# What uses containers in turn, and the rest beside it, shown when that has ended.
 test: uv ## Run all tests that this machine allows
-	"$(UV)" run --frozen pytest
+	@status=0; rest=$$(mktemp); \
+	$(PYTEST) -m "not compose" >"$$rest" 2>&1 & \
+	trap "kill $$! 2>/dev/null || true; rm -f $$rest" EXIT; \
+	$(PYTEST) -m compose || status=$$?; \
+	wait $$! || status=$$?; \
+	cat "$$rest"; exit $$status
 
 test-compose: uv ## Run only the tests on a Compose cluster
-	"$(UV)" run --frozen pytest -m compose
+	@$(PYTEST) -m compose
 
 soak: uv ## Run one lesson 20 times on busy cores: make soak EXAMPLE=0202
 	@$(LAB) soak -- "$${EXAMPLE-}"
@@ -100,6 +135,6 @@ python-path: uv
 	@"$(UV)" run --frozen --quiet python -c 'import sys; print(sys.executable)'
 
 clean: ## Remove what was installed or generated in this folder
-	rm -rf .venv .uv .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .uv .mypy_cache .pytest_cache .ruff_cache dist docs/_build monitoring/dagster/.venv
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find reports -mindepth 1 ! -name README.md -delete

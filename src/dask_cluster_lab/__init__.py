@@ -4,10 +4,10 @@ Everything is imported on first use, so that starting a lesson feels instant and
 importing this package does not import ``distributed``.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # importing typing for it would cost more than a health check
 if TYPE_CHECKING:
+    from typing import Any
+
     from dask_cluster_lab.cluster import ClusterSession as ClusterSession
     from dask_cluster_lab.cluster import connect as connect
     from dask_cluster_lab.cluster import describe_workers as describe_workers
@@ -30,7 +30,9 @@ _HOME = {
 __all__ = list(_HOME)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

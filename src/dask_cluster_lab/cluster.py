@@ -13,12 +13,14 @@
 """
 
 import contextlib
+import functools
 import logging
 import os
 import socket
 import tempfile
 import textwrap
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,7 +39,24 @@ if TYPE_CHECKING:
 
 MARKER = "DASK_LAB_CLUSTER"
 DASHBOARD = "DASK_LAB_DASHBOARD"
-WORKER_SERVICE = "worker"  # its name in compose.yml, and so in the containers' DNS
+OBJECT_STORE = "DASK_LAB_OBJECT_STORE"
+PROMETHEUS = "DASK_LAB_PROMETHEUS"
+PUSHGATEWAY = "DASK_LAB_PUSHGATEWAY"
+DAGSTER = "DASK_LAB_DAGSTER"
+DAGSTER_EXPORTER = "DASK_LAB_DAGSTER_EXPORTER"
+# Names of services in compose.yml, and so in the containers' DNS.
+WORKER_SERVICE = "worker"
+OBJECT_STORE_SERVICE = "object-store"
+PROMETHEUS_SERVICE = "prometheus"
+PUSHGATEWAY_SERVICE = "pushgateway"
+DAGSTER_SERVICE = "dagster-webserver"
+DAGSTER_DAEMON_SERVICE = "dagster-daemon"
+DAGSTER_EXPORTER_SERVICE = "dagster-exporter"
+STAND_IN_SETTINGS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_DEFAULT_REGION",
+)
 STARTING_SECONDS = 5.0
 """How long a published port may hang up before a scheduler listens behind it."""
 ANSWER_SECONDS = 10.0
@@ -96,6 +115,86 @@ class ClusterSession:
         if self.kind == "compose":
             published = self.client.run_on_scheduler(os.getenv, DASHBOARD)
         return str(published or self.client.dashboard_link.removesuffix("/status"))
+
+    @functools.cached_property
+    def object_store(self) -> str:
+        """Endpoint of an S3 object store as seen from here; empty if there is none.
+
+        This project's own stand-in, if its profile is up; elsewhere the one that
+        ``AWS_ENDPOINT_URL`` names, if every worker has that variable as well.
+        """
+        if self.kind != "compose":
+            theirs = self.client.run(os.getenv, "AWS_ENDPOINT_URL").values()
+            return os.environ.get("AWS_ENDPOINT_URL", "") if all(theirs) else ""
+        return self._published(OBJECT_STORE_SERVICE, OBJECT_STORE)
+
+    @functools.cached_property
+    def prometheus(self) -> str:
+        """Address of this project's Prometheus as seen from here; empty if not up."""
+        return self._published(PROMETHEUS_SERVICE, PROMETHEUS)
+
+    @functools.cached_property
+    def pushgateway(self) -> str:
+        """Address of this project's Pushgateway as seen from here; empty if not up."""
+        return self._published(PUSHGATEWAY_SERVICE, PUSHGATEWAY)
+
+    @functools.cached_property
+    def dagster(self) -> str:
+        """Address of this project's Dagster as seen from here; empty if not up."""
+        return self._published(DAGSTER_SERVICE, DAGSTER)
+
+    @functools.cached_property
+    def dagster_exporter(self) -> str:
+        """Address of the exporter in front of that Dagster; empty if not up."""
+        return self._published(DAGSTER_EXPORTER_SERVICE, DAGSTER_EXPORTER)
+
+    def _published(self, service: str, variable: str) -> str:
+        """Where a service beside scheduler and workers is published; empty if not up.
+
+        The scheduler's container carries the published address in ``variable``.
+        """
+        if self.kind != "compose":
+            return ""
+        try:  # the containers' DNS knows it while it runs
+            self.client.run_on_scheduler(socket.gethostbyname, service)
+        except OSError:
+            return ""
+        return str(self.client.run_on_scheduler(os.getenv, variable) or "")
+
+    @contextlib.contextmanager
+    def object_store_environment(self) -> Iterator[None]:
+        """This process can call the object store by its environment, as workers can.
+
+        For this project's own stand-in that takes its endpoint as seen from here and
+        the keys that it gave to the workers, instead of whatever the user has for other
+        stores; all of that is undone at the end. Elsewhere the environment is the
+        user's and stays. Raises ``LabError`` if the store cannot be used.
+        """
+        from botocore.exceptions import BotoCoreError
+
+        remedy = "the AWS_ variables of client and workers say which and with what keys"
+        if self.kind == "compose":
+            remedy = "'make up PROFILE=storage' mends it"
+        before = dict(os.environ)
+        if self.kind == "compose":
+            for name in [name for name in before if name.startswith("AWS_")]:
+                del os.environ[name]
+            for name in STAND_IN_SETTINGS:
+                os.environ[name] = str(self.client.run_on_scheduler(os.getenv, name))
+            os.environ["AWS_ENDPOINT_URL"] = self.object_store
+            os.environ["AWS_CONFIG_FILE"] = os.devnull
+            os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
+            os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
+        try:
+            yield
+        except (BotoCoreError, PermissionError) as error:
+            raise LabError(
+                f"the object store at {self.object_store} cannot be used "
+                f"({type(error).__name__}: {error}); {remedy}."
+            ) from None
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
     def workers(self) -> list[WorkerInfo]:
         """All workers, sorted by address."""

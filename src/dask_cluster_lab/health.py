@@ -1,25 +1,25 @@
-"""Container health check: does the Dask process answer from its event loop?
+"""Container health check: does the process answer, a Dask one from its event loop?
 
-Run as ``python -m dask_cluster_lab.health PORT``. A bare socket, because this runs
-every few seconds in every container: importing an HTTP library would cost more than the
-check.
+Run as ``python -m dask_cluster_lab.health PORT [PATH]``. A bare socket, because this
+runs every few seconds in every container, and whatever it imported would cost more than
+the check: an HTTP library, or what ``socket.create_connection`` needs to encode a name.
 """
 
 import socket
 import sys
 
 
-def healthy(port: int, seconds: float = 4.0) -> bool:
-    """Whether ``GET /health`` on this ``port`` answers 200 within ``seconds``."""
+def healthy(port: int, path: str = "/health", *, seconds: float = 4.0) -> bool:
+    """Whether ``GET path`` on this ``port`` answers 200 within ``seconds``."""
     try:
-        with socket.create_connection(
-            ("127.0.0.1", port), timeout=seconds
-        ) as connection:
-            connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        with socket.socket() as connection:
+            connection.settimeout(seconds)
+            connection.connect(("127.0.0.1", port))
+            connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
             return b" 200 " in connection.recv(64)
     except OSError:
         return False
 
 
 if __name__ == "__main__":
-    sys.exit(0 if healthy(int(sys.argv[1])) else 1)
+    sys.exit(0 if healthy(int(sys.argv[1]), *sys.argv[2:3]) else 1)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import __main__
 from dask_cluster_lab.cluster import ClusterSession
+from dask_cluster_lab.containers import at_hand
 from dask_cluster_lab.errors import ChecksFailed, LabError
 from dask_cluster_lab.watchdog import Watchdog
 
@@ -27,7 +28,25 @@ WIDTH = 80
 LESSON_SECONDS = 120
 
 Mark = Literal["ok", "FAIL", "n/a"]
-Need = Literal["wire", "processes", "containers", "two workers", "disruption"]
+Need = Literal[
+    "wire",
+    "processes",
+    "containers",
+    "docker",
+    "object store",
+    "prometheus",
+    "pushgateway",
+    "dagster",
+    "two workers",
+    "disruption",
+]
+
+
+def _dagster_at_hand(session: ClusterSession) -> bool:
+    from dask_cluster_lab.orchestrator.watched import at_hand
+
+    return at_hand(session)
+
 
 _NEEDS: dict[Need, tuple[Callable[[ClusterSession], bool], str]] = {
     "wire": (lambda session: session.wire.present, "needs a wire to a scheduler"),
@@ -35,6 +54,27 @@ _NEEDS: dict[Need, tuple[Callable[[ClusterSession], bool], str]] = {
     "containers": (
         lambda session: session.kind == "compose",
         "needs the Compose cluster",
+    ),
+    "docker": (
+        at_hand,
+        "needs the Compose cluster and its docker command",
+    ),
+    "object store": (
+        lambda session: bool(session.object_store),
+        "needs an object store: 'make up PROFILE=storage' brings one",
+    ),
+    "prometheus": (
+        lambda session: bool(session.prometheus),
+        "needs Prometheus: 'make up PROFILE=monitoring' brings one",
+    ),
+    "pushgateway": (
+        lambda session: bool(session.pushgateway),
+        "needs Pushgateway: 'make up PROFILE=monitoring' brings one",
+    ),
+    "dagster": (
+        _dagster_at_hand,
+        "needs Dagster: 'make up PROFILE=orchestrator' brings one; without Docker "
+        "'uv sync --project monitoring/dagster'",
     ),
     "two workers": (lambda session: len(session.workers()) > 1, "needs two workers"),
     "disruption": (
@@ -147,6 +187,18 @@ class Lesson:
             if waited > 2:
                 _progress(f"waiting for {what}: {waited:.0f} of at most {seconds:g} s")
             time.sleep(0.05)
+
+    def until_workers(
+        self, number: int, without: Iterable[str] = (), seconds: float = 60
+    ) -> bool:
+        """Wait until so many workers are registered, and none ``without`` is."""
+        gone = set(without)
+
+        def there() -> bool:
+            now = {worker.address for worker in self.session.workers()}
+            return len(now) == number and not now & gone
+
+        return self.until(there, f"{number} workers", seconds)
 
     def _summarise(self) -> None:
         self.section("Summary")

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +30,13 @@ from dask_cluster_lab.timing import interleave
 
 ROUNDS = 7
 PROJECT = "dask-cluster-lab-bench"
+NAP_SECONDS = 0.25
+NAPS_PER_SLOT = 8
+SUBMITS = 12
+RECORDED = 500
+"""Tasks of a batch whose task stream is recorded or not."""
+KILLS = 3
+HEALING_LIMIT = 120.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Row:
 def bench() -> None:
     """Measure every row, print the table, write ``reports/bench.json`` and ``.md``."""
     rows: list[Row] = []
-    for measure in (_imports, _probes, _lesson_overhead):
+    for measure in (_imports, _probes, _lesson_overhead, _exporter):
         rows += measure()
     try:
         compose.require_docker()
@@ -67,6 +74,8 @@ def bench() -> None:
                 )
             )
             rows += _session()
+            rows += _work()
+            rows += _metrics()
     headers = ["what", "figure", "unit", "goal", "met"]
     table = format_table(
         headers,
@@ -187,6 +196,58 @@ def _lesson_overhead() -> list[Row]:
     ]
 
 
+def _exporter() -> list[Row]:
+    """The Dagster exporter: how long a scrape takes, and what a history costs."""
+    from dagster_exporter.costs import exporter_costs
+
+    few, many = 1_000, 100_000
+    costs = exporter_costs(histories=(few, many))
+    rows = []
+    for what, taken in {
+        "median": costs.scrape_median,
+        "p99": costs.scrape_p99,
+    }.items():
+        ratio = max(taken.values()) / min(taken.values())
+        rows.append(
+            Row(
+                f"/metrics with Dagster healthy, frozen, gone: {what}",
+                ratio,
+                "times",
+                "at most 1.5",
+                ratio <= 1.5,
+                "slowest against fastest, 300 scrapes of each in turns: "
+                + ", ".join(f"{s} {t * 1e3:.1f} ms" for s, t in taken.items()),
+            )
+        )
+    memory = max(costs.resident.values()) / 2**20
+    growth = costs.resident[many] / costs.resident[few]
+    slower = costs.later_poll[many] / costs.later_poll[few]
+    how = f"{many} finished runs in a stand-in for Dagster, against {few}"
+    return [
+        *rows,
+        Row(
+            "memory of the exporter",
+            memory,
+            "MiB",
+            "less than 46",  # 48 MB
+            memory < 46,
+            f"resident, with {many} finished runs, after a first poll over all of them "
+            f"({costs.first_poll[many]:.1f} s)",
+        ),
+        Row(
+            "its memory by history", growth, "times", "at most 1.2", growth <= 1.2, how
+        ),
+        Row(
+            "its later polls by history",
+            slower,
+            "times",
+            "at most 1.2",
+            slower <= 1.2,
+            f"{how}, medians of 5",
+        ),
+    ]
+
+
 def _image() -> list[Row]:
     """The image against one with ``dask[complete]`` on the same base."""
     settings = compose.build_settings()
@@ -303,6 +364,139 @@ def _session() -> list[Row]:
             "",
             True,
             "one trivial task, against a direct client, medians of 201 in turns",
+        ),
+    ]
+
+
+def _work() -> list[Row]:
+    """What tasks, arguments and records cost, and how long a cluster takes to heal.
+
+    The tasks of the ladder sleep: there may be fewer cores here than slots there.
+    """
+    from distributed import get_task_stream
+
+    from dask_cluster_lab.cluster import connect
+
+    with connect(meter_wire=True, allow_fallback=False, quiet=True) as session:
+        client = session.client
+        slots = sum(worker.threads for worker in session.workers())
+        naps = [NAP_SECONDS] * (NAPS_PER_SLOT * slots)
+        ladder = interleave(
+            {"all": lambda: client.gather(client.map(time.sleep, naps, pure=False))}
+        )["all"]
+        efficiency = sum(naps) / slots / ladder.median
+
+        argument = bytes(10**6)
+        kilobytes = {}
+        for name, given in {
+            "argument": argument,
+            "future": client.scatter(argument, hash=False),
+        }.items():
+            with session.wire.count() as traffic:
+                client.gather(
+                    [client.submit(len, given, pure=False) for _ in range(SUBMITS)]
+                )
+            kilobytes[name] = traffic.sent / SUBMITS / 1e3
+        bytes_ratio = kilobytes["argument"] / kilobytes["future"]
+
+        def batch() -> None:
+            client.gather(client.map(int, range(RECORDED), pure=False))
+
+        taken: dict[str, list[float]] = {"recorded": [], "bare": []}
+        for _ in range(1 + ROUNDS):  # the first round is the warm-up
+            for name, seconds in taken.items():
+                start = time.perf_counter()
+                with get_task_stream(client) if name == "recorded" else nullcontext():
+                    batch()
+                seconds.append(time.perf_counter() - start)
+                if name == "recorded":  # it would go on recording
+                    client.unregister_scheduler_plugin("task-stream")
+        recorded, bare = (statistics.median(times[1:]) for times in taken.values())
+
+        healing = []
+        for _ in range(KILLS):
+            before = {worker.address for worker in session.workers()}
+            victim = min(before)
+            start = time.monotonic()
+            with suppress(OSError):  # the connection ends with the worker
+                client.run(os._exit, 1, workers=[victim])
+            while True:
+                now = {worker.address for worker in session.workers()}
+                if victim not in now and len(now) == len(before):
+                    break
+                if time.monotonic() - start > HEALING_LIMIT:
+                    raise LabError(
+                        f"no worker replaced the one that was killed within "
+                        f"{HEALING_LIMIT:g} s; 'make logs' says why."
+                    )
+                time.sleep(0.05)
+            healing.append(time.monotonic() - start)
+    return [
+        Row(
+            "ladder efficiency at all slots",
+            efficiency,
+            "",
+            "at least 0.9",
+            efficiency >= 0.9,
+            f"{len(naps)} tasks that sleep {NAP_SECONDS} s on {slots} slots: time if "
+            "no slot stood still, over the median of 5",
+        ),
+        Row(
+            "time to heal after a kill",
+            statistics.median(healing),
+            "s",
+            "",
+            True,
+            "os._exit on a worker until its nanny's next one is registered, median "
+            f"of {KILLS}",
+        ),
+        Row(
+            "bytes per task: an argument of 1 MB against a scattered future",
+            bytes_ratio,
+            "times",
+            "",
+            True,
+            f"{kilobytes['argument']:.1f} kB against {kilobytes['future']:.2f} kB sent "
+            f"by the client, {SUBMITS} submits each, the scatter not counted",
+        ),
+        Row(
+            "the cost of recording the task stream",
+            recorded / bare,
+            "times",
+            "",
+            True,
+            f"{RECORDED} trivial tasks with and without get_task_stream, in turns, "
+            f"medians of {ROUNDS}",
+        ),
+    ]
+
+
+def _metrics() -> list[Row]:
+    """What counting units of work costs a worker and the scheduler."""
+    from dask_cluster_lab.cluster import connect
+    from dask_cluster_lab.metrics import costs
+
+    with connect(allow_fallback=False, quiet=True) as session:
+        task = costs.task_ratio(session.client)
+        scheduler = costs.scheduler_ratio(session.client)
+    return [
+        Row(
+            "metrics in a task of 10 ms",
+            task,
+            "times",
+            "at most 1.02",
+            task <= 1.02,
+            "one unit of work with its counters and report against none, in turns "
+            "in one task, medians of 201",
+        ),
+        Row(
+            "the totals of a run, in the scheduler's processor time",
+            scheduler,
+            "times",
+            "at most 1.05",
+            scheduler <= 1.05,
+            f"{costs.TASKS} trivial tasks, each a unit of work, with the plugin and "
+            f"without, in turns, medians of {costs.ROUNDS}",
         ),
     ]
 

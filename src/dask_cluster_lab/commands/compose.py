@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 import webbrowser
@@ -23,6 +24,30 @@ from dask_cluster_lab.errors import LabError, UsageError
 OLDEST_COMPOSE = (2, 20)
 SCHEDULER_PORT = 8786  # inside the container
 DASHBOARD_PORT = 8787
+OBJECT_STORE_PORT = 9000
+PROFILES = ("storage", "monitoring", "orchestrator")
+"""What compose.yml can start beside scheduler and workers."""
+GRAFANA = "grafana"
+"""Profile of its own, which comes with these two where its image can be had."""
+WITH_GRAFANA = {"monitoring", "orchestrator"}
+ALL_PROFILES = (*PROFILES, GRAFANA)
+_PROMETHEUS = [
+    ("prometheus", 9090, "PROMETHEUS_PORT", "/-/ready"),
+    ("pushgateway", 9091, "PUSHGATEWAY_PORT", "/-/ready"),
+]
+READY = {
+    "storage": [("object-store", OBJECT_STORE_PORT, "OBJECT_STORE_PORT", "")],
+    "monitoring": _PROMETHEUS,
+    "orchestrator": [
+        ("dagster-webserver", 3000, "DAGSTER_PORT", "/server_info"),
+        ("dagster-exporter", 9101, "DAGSTER_EXPORTER_PORT", "/readyz"),
+        *_PROMETHEUS,
+    ],
+    GRAFANA: [("grafana", 3000, "GRAFANA_PORT", "/api/health")],
+}
+"""Service, its port inside, the variable for that on this machine, and the page that
+tells whether it is ready (``""``: a health check of its container tells), by
+profile."""
 UP_SECONDS = 180
 UP_AGAIN = (
     "up",
@@ -32,6 +57,7 @@ UP_AGAIN = (
     "--wait-timeout",
     f"{UP_SECONDS}",
 )
+WAIT_SECONDS = 60.0
 ASK_SECONDS = 30.0
 
 
@@ -39,6 +65,10 @@ def up() -> None:
     """Build the image, start everything, return when all workers are registered."""
     workers = wanted_workers()
     require_docker()
+    _require_known_profiles()
+    with_grafana = WITH_GRAFANA & set(_profiles())
+    if with_grafana and os.environ.get("GRAFANA_IMAGE") != "none":
+        os.environ["COMPOSE_PROFILES"] = ",".join([*_profiles(), GRAFANA])
     _require_free_ports()
     _compose(
         "up",
@@ -55,6 +85,27 @@ def up() -> None:
         wait(workers)
     else:
         print("No workers; the scheduler runs.")
+    for service, port, _, page in _beside():
+        if page:
+            address = f"http://{published(port, service)}"
+            _wait_until_ready(service, f"{address}{page}")
+            print(f"{service.capitalize()} at {address}")
+
+
+def _wait_until_ready(service: str, url: str) -> None:
+    """Return when ``service`` answers at ``url`` that it is ready."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"{service} is not ready at {url} within {WAIT_SECONDS:g} s "
+                    f"({error}); 'make logs' says why."
+                ) from None
+        time.sleep(0.2)
 
 
 def wait(workers: int | None = None) -> None:
@@ -65,13 +116,18 @@ def wait(workers: int | None = None) -> None:
     require_docker()
     address = f"tcp://{published(SCHEDULER_PORT)}"
     wait_for_scheduler(address)
-    with connect(address, allow_fallback=False, seconds=60, quiet=True) as session:
-        found = len(session.workers())
-        if workers is not None and found != workers:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        with connect(address, allow_fallback=False, seconds=60, quiet=True) as session:
+            found = len(session.workers())
+        if workers in (None, found):
+            break
+        if time.monotonic() > deadline:  # one that was stopped may still be listed
             raise LabError(
                 f"{found} workers are registered, not {workers}; see 'make logs'."
             )
-        print(session.label)
+        time.sleep(0.5)
+    print(session.label)
     print(f"Dashboard at {_dashboard()}")
 
 
@@ -106,6 +162,7 @@ def restart() -> None:
 def down() -> None:
     """Stop and remove containers, network and volume."""
     require_docker()
+    _all_profiles()
     containers = _output("ps", "--all", "--quiet")
     if containers is None:
         raise LabError("docker compose ps failed; 'make ps' shows why.")
@@ -126,12 +183,14 @@ def down() -> None:
 def ps() -> None:
     """Show the containers."""
     require_docker()
+    _all_profiles()
     _compose("ps", "--all", failure="docker compose ps failed")
 
 
 def logs() -> None:
     """Print what scheduler and workers wrote."""
     require_docker()
+    _all_profiles()
     _compose("logs", "--no-color", failure="docker compose logs failed")
 
 
@@ -144,9 +203,9 @@ def dashboard() -> None:
         webbrowser.open(address)
 
 
-def published(port: int) -> str:
-    """``host:port`` at which this machine publishes the scheduler's ``port``."""
-    answer = _output("port", "scheduler", str(port))
+def published(port: int, service: str = "scheduler") -> str:
+    """``host:port`` at which this machine publishes the ``port`` of a service."""
+    answer = _output("port", service, str(port))
     if answer is None or ":" not in answer or answer.endswith(":0"):
         raise LabError("the cluster is not up; 'make up' starts it.")
     return answer
@@ -269,24 +328,53 @@ def build_settings() -> dict[str, str]:
     }
 
 
+def _profiles() -> list[str]:
+    """The profiles that are asked for."""
+    return [name for name in os.environ.get("COMPOSE_PROFILES", "").split(",") if name]
+
+
+def _beside() -> list[tuple[str, int, str, str]]:
+    """What the profiles that are asked for start, each once; as in ``READY``."""
+    found = [entry for profile in _profiles() for entry in READY[profile]]
+    return list(dict.fromkeys(found))
+
+
+def _all_profiles() -> None:
+    """From now on Compose sees what any profile started."""
+    os.environ["COMPOSE_PROFILES"] = ",".join(ALL_PROFILES)
+
+
+def _require_known_profiles() -> None:
+    """Compose ignores a profile that it does not know, typing errors included."""
+    for name in _profiles():
+        if name not in PROFILES:
+            raise UsageError(
+                f"COMPOSE_PROFILES={name!r} is not a profile of this project; "
+                f"there is {', '.join(PROFILES)}."
+            )
+
+
 def _require_free_ports() -> None:
     """A port that another program holds would leave half a cluster; look first."""
     ports = {
-        "DASK_SCHEDULER_PORT": SCHEDULER_PORT,
-        "DASK_DASHBOARD_PORT": DASHBOARD_PORT,
+        "DASK_SCHEDULER_PORT": ("scheduler", SCHEDULER_PORT),
+        "DASK_DASHBOARD_PORT": ("scheduler", DASHBOARD_PORT),
     }
-    chosen = {v: os.environ.get(v) or str(inside) for v, inside in ports.items()}
-    for variable, inside in ports.items():
+    for service, inside, variable, _ in _beside():
+        ports[variable] = (service, inside)
+    chosen = {v: os.environ.get(v) or str(inside) for v, (_, inside) in ports.items()}
+    for variable, (service, inside) in ports.items():
         text = chosen[variable]
         if not (re.fullmatch(r"[0-9]{1,5}", text) and 0 < int(text) < 65536):
             raise UsageError(
                 f"{variable}={text!r} is not a port; give a number from 1 to 65535."
             )
-        if len(set(chosen.values())) < len(chosen):
+        same = [name for name, port in chosen.items() if port == text]
+        if len(same) > 1:
             raise UsageError(
-                f"{' and '.join(chosen)} are the same port, {text}; choose two."
+                f"{' and '.join(same)} are the same port, {text}; choose two."
             )
-        if (_output("port", "scheduler", str(inside)) or "").endswith(f":{text}"):
+        if (_output("port", service, str(inside)) or "").endswith(f":{text}"):
             continue  # it is this cluster that holds it
         with socket.socket() as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

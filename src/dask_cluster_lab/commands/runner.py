@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dask_cluster_lab.commands.catalogue import LessonFile, lessons
 from dask_cluster_lab.errors import ChecksFailed
 
-LESSON_TIMEOUT = 180
+LESSON_TIMEOUT = 480
 _SCORE = re.compile(r"^\d+ checks: (\d+) ok, (\d+) failed, (\d+) n/a$", re.MULTILINE)
 
 
@@ -68,6 +68,8 @@ def run_all(keep_going: bool = False, only: Sequence[LessonFile] | None = None) 
             print(outcome.stdout + outcome.stderr)
             if not keep_going:
                 break
+        elif outcome.stderr:  # a good run writes nothing there
+            print(outcome.stderr)
     _summary(outcomes, len(chosen))
     failed = [outcome.lesson.name for outcome in outcomes if outcome.status != 0]
     if failed:

@@ -35,6 +35,7 @@ MASKS = [
     (r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b", "<ip>"),
     (r"\b[\w.-]+ {2,}pid \d+", "<host> pid <pid>"),
     (r"\bpid \d+", "pid <pid>"),
+    (r"\bdocker start [\w.-]+", "docker start <container>"),
     (r"\b[0-9a-f]{12}\b", "<host>"),
     (r"\b[0-9a-f]{32}\b", "<token>"),
     (r"\bpython( +)\d+\.\d+\.\d+\S*", "python <version>"),
@@ -100,6 +101,16 @@ def capture(kinds: tuple[Kind, ...] = KINDS) -> None:
                     f"{lesson.name} ({kind}) ended with {outcome.status}; it was not "
                     f"written:\n{outcome.stdout}{outcome.stderr}"
                 )
+            if ", in vain)" in outcome.stdout:
+                raise LabError(
+                    f"{lesson.name} waited in vain, so it was not written; capture "
+                    "on a machine that is not busy."
+                )
+            if kind == "compose" and outcome.score and outcome.score[2]:
+                raise LabError(
+                    f"{lesson.name} has checks that are n/a, so it was not written; "
+                    "'make capture' starts all that they need."
+                )
             path = transcript_path(lesson.name, kind)
             path.parent.mkdir(parents=True, exist_ok=True)
             text = header(lesson.name, kind) + "\n" + without_host(outcome.stdout)
@@ -116,8 +127,17 @@ def _remove_strays() -> None:
 
 
 def without_host(text: str) -> str:
-    """``text`` with this machine's host name replaced: it is nobody's business."""
-    return re.sub(rf"\b{re.escape(socket.gethostname())}\b", CLIENT_HOST, text)
+    """``text`` with this machine's host name replaced: it is nobody's business.
+
+    In a table, the columns behind it stay where they were.
+    """
+
+    def swap(match: re.Match[str]) -> str:
+        if len(match[1]) < 2:
+            return CLIENT_HOST + match[1]
+        return f"{CLIENT_HOST}  ".ljust(len(match[0]))
+
+    return re.sub(rf"\b{re.escape(socket.gethostname())}\b( *)", swap, text)
 
 
 def mask(text: str) -> str:
