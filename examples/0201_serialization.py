@@ -8,8 +8,6 @@ Needs: any cluster; runs some 1,300 tiny tasks; leaves nothing behind.
 Run:   make run EXAMPLE=0201_serialization
 """
 
-import contextlib
-import logging.handlers
 import math
 import os
 import pickle
@@ -19,7 +17,7 @@ import threading
 import time
 import timeit
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,6 +28,7 @@ from distributed import wait
 from distributed.protocol import serialize
 
 from dask_cluster_lab import Lesson, connect, interleave, run
+from dask_cluster_lab.logs import captured_log
 
 SHAPE = (4_000, 250)  # rows x columns of float64: 8 MB
 SEED = 0
@@ -101,18 +100,6 @@ def attempt(function: Callable[..., Any], *args: Any) -> tuple[str, str]:
         last = text.strip().splitlines()[-1]
         innermost = innermost.__cause__ or innermost.__context__
     return first, last
-
-
-@contextlib.contextmanager
-def captured_log() -> Iterator[list[logging.LogRecord]]:
-    """Collect what Dask logs in this process, which otherwise goes to stderr."""
-    logger = logging.getLogger("distributed")
-    collector = logging.handlers.BufferingHandler(capacity=10_000)
-    handlers, logger.handlers = logger.handlers, [collector]
-    try:
-        yield collector.buffer
-    finally:
-        logger.handlers = handlers
 
 
 def main() -> None:
