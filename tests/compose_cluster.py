@@ -56,6 +56,14 @@ class ComposeCluster:
     workers: int = 3
     scheduler_port: int = field(default_factory=free_port)
     dashboard_port: int = field(default_factory=free_port)
+    object_store_port: int = field(default_factory=free_port)
+    prometheus_port: int = field(default_factory=free_port)
+    pushgateway_port: int = field(default_factory=free_port)
+    grafana_port: int = field(default_factory=free_port)
+    dagster_port: int = field(default_factory=free_port)
+    dagster_exporter_port: int = field(default_factory=free_port)
+    profiles: str = ""
+    """What it starts beside scheduler and workers, as in ``storage,monitoring``."""
 
     @property
     def project(self) -> str:
@@ -74,6 +82,13 @@ class ComposeCluster:
             "DASK_WORKERS": str(self.workers),
             "DASK_SCHEDULER_PORT": str(self.scheduler_port),
             "DASK_DASHBOARD_PORT": str(self.dashboard_port),
+            "OBJECT_STORE_PORT": str(self.object_store_port),
+            "PROMETHEUS_PORT": str(self.prometheus_port),
+            "PUSHGATEWAY_PORT": str(self.pushgateway_port),
+            "GRAFANA_PORT": str(self.grafana_port),
+            "DAGSTER_PORT": str(self.dagster_port),
+            "DAGSTER_EXPORTER_PORT": str(self.dagster_exporter_port),
+            "COMPOSE_PROFILES": self.profiles,
         }
 
     def make(
@@ -86,7 +101,7 @@ class ComposeCluster:
             env={**os.environ, **self.environment, **environment},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         if expect is not None:
@@ -118,11 +133,10 @@ class ComposeCluster:
         self.make("up")
 
     def health(self) -> list[str]:
-        """Health of every running container."""
-        return [
-            docker("inspect", "-f", "{{.State.Health.Status}}", name)
-            for name in self.containers()
-        ]
+        """Health of every running container that has a health check."""
+        told = "{{with .State.Health}}{{.Status}}{{end}}"
+        found = [docker("inspect", "-f", told, name) for name in self.containers()]
+        return [health for health in found if health]
 
 
 @contextlib.contextmanager
@@ -137,6 +151,8 @@ def running_lesson(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Started in the background, a test run would hand on that it ignores this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process

@@ -1,6 +1,7 @@
 """Shared fixtures: real clusters (TCP, TLS), misbehaving sockets, a clone in small."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compose_cluster import ComposeCluster, why_no_docker
+from docs_site import Site, build
 from support import Handler, Serve
 
 if TYPE_CHECKING:
@@ -56,8 +58,8 @@ def docker_engine() -> None:
 
 @pytest.fixture(scope="session")
 def shared_cluster(docker_engine: None) -> Iterator[ComposeCluster]:
-    """A Compose cluster of three workers that tests leave as they found it."""
-    compose = ComposeCluster("shared")
+    """A Compose cluster with everything, three workers; tests leave it as it was."""
+    compose = ComposeCluster("shared", profiles="storage,monitoring")
     compose.make("up")
     yield compose
     compose.make("down")
@@ -67,7 +69,9 @@ def shared_cluster(docker_engine: None) -> Iterator[ComposeCluster]:
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No settings of the person who runs the tests; Dask's log levels restored."""
     for name in list(os.environ):
-        if name.startswith(("DASK_", "COMPOSE_", "LAB_")) or name == "NO_COLOR":
+        ours = name.startswith(("DASK_", "COMPOSE_", "LAB_", "AWS_"))
+        port = name.endswith("_PORT")
+        if ours or port or name in ("NO_COLOR", "PROFILE"):
             monkeypatch.delenv(name)
     yield
     # A session that closes silences Dask, for the rest of what is usually one lesson.
@@ -231,6 +235,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / "examples" / f"{name}.py").write_text(text)
     monkeypatch.chdir(root)
     return root
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The documentation site, built anew."""
+    if importlib.util.find_spec("sphinx") is None:
+        leave_out("Sphinx is not installed", "'make test' brings it")
+    return build(tmp_path_factory.mktemp("docs"))
 
 
 def pytest_terminal_summary(

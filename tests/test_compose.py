@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import Serve
 
 from dask_cluster_lab.commands import compose
 from dask_cluster_lab.errors import LabError, UsageError
@@ -305,6 +306,144 @@ def test_one_port_for_both(
     )
 
 
+# Profiles
+
+
+def test_an_unknown_profile(
+    running: FakeDocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for profiles in ("storag", "storage,extra", " storage"):
+        monkeypatch.setenv("COMPOSE_PROFILES", profiles)
+        with pytest.raises(UsageError) as caught:
+            compose.up()
+        name = profiles.rpartition(",")[2]
+        assert str(caught.value) == (
+            f"COMPOSE_PROFILES={name!r} is not a profile of this project; "
+            "there is storage, monitoring, orchestrator."
+        )
+        assert caught.value.exit_status == 2
+    assert running.calls("compose up") == []
+
+
+def test_every_profile_of_the_compose_file_is_known() -> None:
+    text = (Path(__file__).parents[1] / "compose.yml").read_text(encoding="utf-8")
+    lists = re.findall(r"profiles: \[([a-z, ]+)\]", text)
+    found = {profile for names in lists for profile in names.split(", ")}
+    assert found == set(compose.ALL_PROFILES) == set(compose.READY)
+
+
+@pytest.mark.parametrize("profiles", ["", "storage", "storage,"])
+def test_up_leaves_the_profiles_to_compose(
+    profiles: str,
+    running: FakeDocker,
+    closed_port: int,
+    capfd: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DASK_WORKERS", "2")
+    monkeypatch.setenv("COMPOSE_PROFILES", profiles)
+    monkeypatch.setenv("OBJECT_STORE_PORT", "0" if not profiles else "28017")
+    running.on("compose port object-store 9000", "echo 127.0.0.1:28017")
+    running.on("compose up", 'echo "profiles: $COMPOSE_PROFILES."')
+    compose.up()
+    assert f"\nprofiles: {profiles}.\n" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("image", "started", "says"),
+    [
+        ("none", "monitoring", ["Prometheus", "Pushgateway"]),
+        ("", "monitoring,grafana", ["Prometheus", "Pushgateway", "Grafana"]),
+    ],
+)
+def test_up_with_monitoring_waits_until_all_of_it_answers(
+    image: str,
+    started: str,
+    says: list[str],
+    running: FakeDocker,
+    capfd: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    serve: Serve,
+) -> None:
+    asked: list[str] = []
+
+    def answer(connection: socket.socket) -> None:
+        asked.append(connection.recv(1000).split()[1].decode())
+        status = "503 Not yet" if len(asked) == 1 else "200 OK"
+        connection.sendall(f"HTTP/1.0 {status}\r\n\r\n".encode())
+
+    port = serve(answer)
+    monkeypatch.setenv("DASK_WORKERS", "2")
+    monkeypatch.setenv("COMPOSE_PROFILES", "monitoring")
+    monkeypatch.setenv("GRAFANA_IMAGE", image)
+    for number, service in enumerate(("prometheus", "pushgateway", "grafana")):
+        monkeypatch.setenv(f"{service.upper()}_PORT", f"2801{number}")
+        running.on(
+            f"compose port {service}",
+            f"[ -e up ] && echo 127.0.0.1:{port} || echo 127.0.0.1:2801{number}",
+        )
+    running.on("compose up", ': > up; echo "profiles: $COMPOSE_PROFILES."')
+    compose.up()
+    out = capfd.readouterr().out
+    assert f"\nprofiles: {started}.\n" in out
+    assert out.splitlines()[-len(says) :] == [
+        f"{service} at http://127.0.0.1:{port}" for service in says
+    ]
+    pages = ["/-/ready", "/-/ready", "/-/ready", "/api/health"]
+    assert asked == pages[: len(says) + 1], "the first did not answer at first"
+
+
+def test_a_service_that_never_gets_ready(
+    closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compose, "WAIT_SECONDS", 0.3)
+    with pytest.raises(LabError) as caught:
+        compose._wait_until_ready("grafana", f"http://127.0.0.1:{closed_port}/")
+    assert str(caught.value).startswith(
+        f"grafana is not ready at http://127.0.0.1:{closed_port}/ within 0.3 s ("
+    )
+    assert str(caught.value).endswith("; 'make logs' says why.")
+
+
+def test_the_object_stores_port(
+    running: FakeDocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPOSE_PROFILES", "storage")
+    monkeypatch.setenv("OBJECT_STORE_PORT", "s3")
+    with pytest.raises(UsageError, match=r"^OBJECT_STORE_PORT='s3' is not a port; "):
+        compose.up()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setenv("OBJECT_STORE_PORT", str(port))
+        with pytest.raises(UsageError) as caught:
+            compose.up()
+    assert str(caught.value) == (
+        f"port {port} of this machine cannot be had (Address already in use); "
+        f"choose another: 'OBJECT_STORE_PORT={port % 50000 + 10000} make up'."
+    )
+    assert caught.value.exit_status == 2
+    monkeypatch.setenv("DASK_DASHBOARD_PORT", str(port))
+    with pytest.raises(UsageError) as caught:
+        compose.up()
+    assert str(caught.value) == (
+        f"DASK_DASHBOARD_PORT and OBJECT_STORE_PORT are the same port, {port}; "
+        "choose two."
+    )
+    assert running.calls("compose up") == []
+
+
+@pytest.mark.parametrize("command", [compose.down, compose.ps, compose.logs])
+def test_what_any_profile_started_is_taken_down_and_shown(
+    command: Callable[[], Any], docker: FakeDocker, capfd: Capture
+) -> None:
+    docker.on("compose ps", 'echo "profiles: $COMPOSE_PROFILES"')
+    docker.on("compose down", 'echo "profiles: $COMPOSE_PROFILES"')
+    docker.on("compose logs", 'echo "profiles: $COMPOSE_PROFILES"')
+    command()
+    every = "storage,monitoring,orchestrator,grafana"
+    assert f"\nprofiles: {every}\n" in capfd.readouterr().out
+
+
 def test_published(docker: FakeDocker, project: Path) -> None:
     docker.on("compose port scheduler 8786", "echo 127.0.0.1:40001")
     assert compose.published(8786) == "127.0.0.1:40001"
@@ -358,6 +497,7 @@ def test_up_with_another_base_image(
 def test_up_with_too_few_workers(
     running: FakeDocker, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(compose, "WAIT_SECONDS", 0)
     with pytest.raises(LabError) as caught:
         compose.up()
     assert str(caught.value) == "2 workers are registered, not 3; see 'make logs'."
@@ -427,7 +567,10 @@ def test_scale(running: FakeDocker, cluster: "LocalCluster", capfd: Capture) -> 
     )
 
 
-def test_scale_that_is_not_reached(running: FakeDocker, capfd: Capture) -> None:
+def test_scale_that_is_not_reached(
+    running: FakeDocker, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compose, "WAIT_SECONDS", 0)
     with pytest.raises(LabError, match=r"^2 workers are registered, not 5; see "):
         compose.scale(5)
     running.on("compose up", "exit 1")

@@ -59,6 +59,17 @@ def test_answers(answer: bytes, verdict: bool, serve: Serve) -> None:
     assert asked == [b"GET /health HTTP/1.0\r\n\r\n"]
 
 
+def test_another_path(serve: Serve) -> None:
+    asked = []
+
+    def handle(connection: socket.socket) -> None:
+        asked.append(connection.recv(100))
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+    assert healthy(serve(handle), "/moto-api/") is True
+    assert asked == [b"GET /moto-api/ HTTP/1.0\r\n\r\n"]
+
+
 def test_an_event_loop_that_is_stuck(serve: Serve) -> None:
     start = time.monotonic()
     assert healthy(serve(silent), seconds=0.2) is False

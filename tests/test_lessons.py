@@ -5,10 +5,13 @@ test's own, before and after, and the facts of key lessons are counted a second 
 """
 
 import os
-import re
+import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -24,6 +27,7 @@ from dask_cluster_lab.commands.transcripts import (
     compare_outcome,
     transcript_path,
 )
+from dask_cluster_lab.metrics.prometheus import samples
 from dask_cluster_lab.wire import WireMeter
 
 # Functions of this file travel to the cluster by value; it cannot import them there.
@@ -32,6 +36,12 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 ALL = lessons()
 compose = pytest.mark.compose
 each_lesson = pytest.mark.parametrize("lesson", ALL, ids=lambda lesson: lesson.name)
+# Phase 7 watches a Dagster: test_orchestrator.py has that.
+each_on_dask = pytest.mark.parametrize(
+    "lesson",
+    [lesson for lesson in ALL if lesson.name < "07"],
+    ids=lambda lesson: lesson.name,
+)
 
 
 def assert_passed(outcome: Outcome) -> None:
@@ -63,18 +73,34 @@ def scheduler_state(dask_scheduler: Any) -> dict[str, Any]:
 
 
 def worker_state(dask_worker: Any) -> dict[str, Any]:
-    """Data held, plugins, files on the shared volume and in the working directory."""
+    """Data held, plugins, files on the shared volume and in the working directory.
+
+    And the project's own series among the worker's metrics.
+    """
+    from prometheus_client import REGISTRY
+
     return {
         "data": sorted(map(str, dask_worker.data)),
         "plugins": sorted(dask_worker.plugins),
         "files": sorted(os.listdir("/data")),
         "own files": sorted(os.listdir(".")),
+        "series": sorted(
+            m.name for m in REGISTRY.collect() if m.name.startswith("survey_")
+        ),
     }
 
 
 def is_at_rest(dask_scheduler: Any) -> bool:
-    """No task, and no client but the one that asks and Dask's fire-and-forget."""
-    return not dask_scheduler.tasks and len(dask_scheduler.clients) <= 2
+    """No task, and no client but the one that asks and Dask's fire-and-forget.
+
+    The scheduler keeps an empty client for every name that was ever published.
+    """
+    clients = [
+        state
+        for name, state in dask_scheduler.clients.items()
+        if state.wants_what or not name.startswith("published-")
+    ]
+    return not dask_scheduler.tasks and len(clients) <= 2
 
 
 def snapshot(shared_cluster: ComposeCluster) -> dict[str, Any]:
@@ -83,11 +109,15 @@ def snapshot(shared_cluster: ComposeCluster) -> dict[str, Any]:
         eventually(lambda: client.run_on_scheduler(is_at_rest), "all keys are released")
         state: dict[str, Any] = client.run_on_scheduler(scheduler_state)
         state["on workers"] = sorted(map(str, client.run(worker_state).values()))
+    gateway = f"http://127.0.0.1:{shared_cluster.pushgateway_port}/metrics"
+    with urllib.request.urlopen(gateway, timeout=30) as answer:
+        pushed = samples(answer.read().decode()).get("push_time_seconds", [])
+    state["groups pushed"] = [series.labels for series in pushed]
     return state
 
 
 @compose
-@each_lesson
+@each_on_dask
 def test_on_the_cluster(lesson: LessonFile, shared_cluster: ComposeCluster) -> None:
     before = snapshot(shared_cluster)
     outcome = run_lesson(lesson, shared_cluster.environment)
@@ -98,9 +128,18 @@ def test_on_the_cluster(lesson: LessonFile, shared_cluster: ComposeCluster) -> N
     assert snapshot(shared_cluster) == before
 
 
-@each_lesson
-def test_on_the_fallback(lesson: LessonFile) -> None:
-    outcome = run_lesson(lesson, {"DASK_SCHEDULER_ADDRESS": NO_SCHEDULER})
+def copied(lesson: LessonFile, folder: Path) -> LessonFile:
+    """The lesson in a folder of its own: its ``reports/`` are not those of others."""
+    path = folder / "examples" / lesson.path.name
+    path.parent.mkdir()
+    return replace(lesson, path=Path(shutil.copy(lesson.path, path)))
+
+
+@each_on_dask
+def test_on_the_fallback(lesson: LessonFile, tmp_path: Path) -> None:
+    outcome = run_lesson(
+        copied(lesson, tmp_path), {"DASK_SCHEDULER_ADDRESS": NO_SCHEDULER}
+    )
     assert_passed(outcome)
     assert outcome.stdout.startswith("LocalCluster, in this process, as a fallback: ")
     assert "\nn/a " in outcome.stdout, "the fallback cannot show everything"
@@ -130,9 +169,13 @@ def plain_scheduler() -> Iterator[str]:
         process.communicate(timeout=60)
 
 
-@each_lesson
-def test_on_a_remote_scheduler(lesson: LessonFile, plain_scheduler: str) -> None:
-    outcome = run_lesson(lesson, {"DASK_SCHEDULER_ADDRESS": plain_scheduler})
+@each_on_dask
+def test_on_a_remote_scheduler(
+    lesson: LessonFile, plain_scheduler: str, tmp_path: Path
+) -> None:
+    outcome = run_lesson(
+        copied(lesson, tmp_path), {"DASK_SCHEDULER_ADDRESS": plain_scheduler}
+    )
     assert_passed(outcome)
     assert outcome.stdout.splitlines()[:2] == [
         f"Remote scheduler at {plain_scheduler}",
@@ -141,13 +184,15 @@ def test_on_a_remote_scheduler(lesson: LessonFile, plain_scheduler: str) -> None
 
 
 @compose
-@pytest.mark.parametrize("workers", [8, 1])
-def test_with_other_numbers_of_workers(
+@pytest.mark.parametrize("workers", [5, 1])
+def test_second_run_in_reverse_order_with_other_numbers_of_workers(
     workers: int, shared_cluster: ComposeCluster
 ) -> None:
+    """In another order, on a cluster that ran everything before: phases 1 and 2."""
+    some = [lesson for lesson in reversed(ALL) if lesson.name < "03"]
     shared_cluster.make("scale", f"N={workers}")
     try:
-        outcomes = [run_lesson(lesson, shared_cluster.environment) for lesson in ALL]
+        outcomes = [run_lesson(lesson, shared_cluster.environment) for lesson in some]
     finally:
         shared_cluster.make("scale", "N=3")
     for outcome in outcomes:
@@ -157,26 +202,6 @@ def test_with_other_numbers_of_workers(
             if workers == 1
             else f"{workers} workers on {workers} hosts, {2 * workers} threads"
         )
-
-
-@compose
-def test_second_run_in_reverse_order(shared_cluster: ComposeCluster) -> None:
-    """In another order, on a cluster that ran everything before, nothing differs."""
-    for lesson in reversed(ALL):
-        outcome = run_lesson(lesson, shared_cluster.environment)
-        assert_passed(outcome)
-        assert compare_outcome(outcome, "compose") == ""
-
-
-@compose
-def test_run_all_prints_a_line_for_each(shared_cluster: ComposeCluster) -> None:
-    done = shared_cluster.make("run-all")
-    lines = done.stdout.splitlines()
-    for lesson, line in zip(ALL, lines, strict=False):
-        assert re.fullmatch(
-            rf"{lesson.name} +ok +\d+\.\d s  \d+ ok, 0 failed, 0 n/a", line
-        )
-    assert f"{len(ALL)} of {len(ALL)} lessons passed in" in done.stdout
 
 
 @compose
@@ -227,7 +252,7 @@ def test_transcript_says_where_it_comes_from(lesson: LessonFile, kind: Kind) -> 
     assert fields["lesson"] == lesson.name
     assert fields["session"] == kind
     assert set(fields) == {"lesson", "session", "date", "versions", "machine"}
-    assert "FAIL" not in body
+    assert "\nFAIL " not in f"\n{body}"
 
 
 def test_readme_lists_the_lessons() -> None:

@@ -11,7 +11,8 @@ IMPORT_ALL = """
 import importlib, pkgutil, sys
 import dask_cluster_lab
 names = [m.name for m in pkgutil.walk_packages(dask_cluster_lab.__path__,
-                                               "dask_cluster_lab.")]
+                                               "dask_cluster_lab.")
+         if ".metrics" not in m.name]  # these are plugins of Dask
 for name in ["dask_cluster_lab", "dask_cluster_lab.cluster", *names]:
     importlib.import_module(name)
     for heavy in ("distributed", "dask", "numpy"):
