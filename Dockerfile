@@ -35,11 +35,15 @@ COPY pyproject.toml uv.lock ./
 RUN UV_COMPILE_BYTECODE=0 uv sync --frozen --only-group object-store --no-cache \
     && /opt/lab/bin/python -c "import moto.server, moto.moto_server.werkzeug_app, moto.s3.urls"
 
+# The base image has Python's own library as source only. What the last step of this and
+# the next images imports as root is compiled for good: as another user, every process
+# would do that again.
 FROM ${PYTHON_IMAGE} AS object-store
 COPY --from=object-store-builder /opt/lab /opt/lab
 COPY src/dask_cluster_lab/health.py /opt/lab/
 ENV PATH=/opt/lab/bin:$PATH PYTHONUNBUFFERED=1
-RUN useradd --create-home --uid 1000 lab
+RUN useradd --create-home --uid 1000 lab \
+    && python -c "import moto.server, moto.moto_server.werkzeug_app, moto.s3.urls"
 USER lab
 WORKDIR /home/lab
 
@@ -54,16 +58,20 @@ COPY src/dask_cluster_lab/health.py /opt/lab/
 COPY monitoring/dagster /code
 ENV PATH=/opt/lab/bin:$PATH PYTHONUNBUFFERED=1 DAGSTER_HOME=/dagster
 RUN useradd --create-home --uid 1000 lab \
-    && mkdir /dagster && cp /code/dagster.yaml /dagster/ && chown -R lab:lab /dagster
+    && mkdir /dagster && cp /code/dagster.yaml /dagster/ && chown -R lab:lab /dagster \
+    && python -c "import dagster_webserver.app, dagster._daemon.cli, dagster._grpc.server"
 USER lab
 WORKDIR /code
 
 FROM ${PYTHON_IMAGE}
 COPY --from=builder /opt/lab /opt/lab
+COPY src/dask_cluster_lab/health.py /opt/lab/
 ENV PATH=/opt/lab/bin:$PATH PYTHONUNBUFFERED=1
 # Nobody needs root to add two arrays. /data is where the named volume goes; a new
 # volume takes over the owner of the folder that it covers.
 RUN useradd --create-home --uid 1000 lab \
     && mkdir /data /scratch && chown lab:lab /data /scratch
+RUN python -c "import distributed.cli.dask_scheduler, distributed.cli.dask_worker, \
+    distributed.http.scheduler.info, s3fs, xarray, zarr, dagster_exporter"
 USER lab
 WORKDIR /home/lab

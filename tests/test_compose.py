@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 Capture = pytest.CaptureFixture[str]
 ROOM = 30.0
 WITHOUT = "lessons run without it too ('make run'), on the in-process fallback."
-UP = "compose up --detach --build --wait --wait-timeout 180 --remove-orphans"
-AGAIN = "compose up --detach --no-recreate --wait --wait-timeout 180"
+UP = "compose up --detach --build --remove-orphans"
+AGAIN = "compose up --detach --no-recreate"
+UNTIL_HEALTHY = " --wait --wait-timeout 180"
 
 
 class FakeDocker:
@@ -385,6 +386,7 @@ def test_up_with_monitoring_waits_until_all_of_it_answers(
     running.on("compose up", ': > up; echo "profiles: $COMPOSE_PROFILES."')
     compose.up()
     out = capfd.readouterr().out
+    assert running.calls("compose up") == [UP + UNTIL_HEALTHY]
     assert f"\nprofiles: {started}.\n" in out
     assert out.splitlines()[-len(says) :] == [
         f"{service} at http://127.0.0.1:{port}" for service in says

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support import Serve, silent
 
+from dask_cluster_lab import health
 from dask_cluster_lab.health import healthy
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def test_an_event_loop_that_is_stuck(serve: Serve) -> None:
 def test_the_command_line(cluster: "LocalCluster", closed_port: int) -> None:
     for port, status in ((dashboard_port(cluster), 0), (closed_port, 1)):
         done = subprocess.run(
-            [sys.executable, "-m", "dask_cluster_lab.health", str(port)],
+            [sys.executable, "-I", "-S", health.__file__, str(port)],
             capture_output=True,
             text=True,
             timeout=60,

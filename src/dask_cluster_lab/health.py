@@ -1,8 +1,9 @@
 """Container health check: does the process answer, a Dask one from its event loop?
 
-Run as ``python -m dask_cluster_lab.health PORT [PATH]``. A bare socket, because this
-runs every few seconds in every container, and whatever it imported would cost more than
-the check: an HTTP library, or what ``socket.create_connection`` needs to encode a name.
+Run as ``python -I -S health.py PORT [PATH]``. A file of its own and a bare socket,
+because this runs every few seconds in every container, and whatever it imported would
+cost more than the check: a package, an HTTP library, or what
+``socket.create_connection`` needs to encode a name.
 """
 
 import socket

@@ -49,14 +49,6 @@ READY = {
 tells whether it is ready (``""``: a health check of its container tells), by
 profile."""
 UP_SECONDS = 180
-UP_AGAIN = (
-    "up",
-    "--detach",
-    "--no-recreate",
-    "--wait",
-    "--wait-timeout",
-    f"{UP_SECONDS}",
-)
 WAIT_SECONDS = 60.0
 ASK_SECONDS = 30.0
 
@@ -74,10 +66,8 @@ def up() -> None:
         "up",
         "--detach",
         "--build",
-        "--wait",
-        "--wait-timeout",
-        str(UP_SECONDS),
         "--remove-orphans",
+        *_until_healthy(),
         environment=build_settings(),
         failure="the cluster did not come up; 'make logs' and the lines above say why",
     )
@@ -136,7 +126,9 @@ def scale(workers: int) -> None:
     require_docker()
     published(SCHEDULER_PORT)
     _compose(
-        *UP_AGAIN,
+        "up",
+        "--detach",
+        "--no-recreate",
         "--scale",
         f"worker={workers}",
         failure=f"the cluster did not reach {workers} workers; 'make logs' says why",
@@ -153,7 +145,10 @@ def restart() -> None:
     published(SCHEDULER_PORT)
     _compose("restart", failure="the cluster did not restart; 'make logs' says why")
     _compose(
-        *UP_AGAIN,
+        "up",
+        "--detach",
+        "--no-recreate",
+        *_until_healthy(),
         failure="the cluster did not come back; 'make logs' says why",
     )
     wait()
@@ -331,6 +326,15 @@ def build_settings() -> dict[str, str]:
 def _profiles() -> list[str]:
     """The profiles that are asked for."""
     return [name for name in os.environ.get("COMPOSE_PROFILES", "").split(",") if name]
+
+
+def _until_healthy() -> list[str]:
+    """Let Compose wait for the health checks of what a profile starts.
+
+    Scheduler and workers need none of that: to be registered says more, and sooner.
+    """
+    waiting = ["--wait", "--wait-timeout", str(UP_SECONDS)]
+    return waiting if _profiles() else []
 
 
 def _beside() -> list[tuple[str, int, str, str]]:
