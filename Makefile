@@ -48,10 +48,10 @@ list: uv ## List the lessons
 run: uv ## Run one lesson: make run EXAMPLE=0101_connect
 	@$(LAB) run -- "$${EXAMPLE-}"
 
-run-all: uv ## Run all lessons in order (KEEP_GOING=1: do not stop at a failure)
+run-all: uv ## Run all lessons in order (KEEP_GOING=1: past failures)
 	@$(LAB) run-all
 
-up: uv ## Start the cluster: scheduler and three workers in containers
+up: uv ## Start the cluster: a scheduler and three workers
 	@$(LAB) up
 
 wait: uv ## Wait until all workers are registered and reachable
@@ -75,7 +75,7 @@ down: uv ## Stop the cluster and remove its containers and its volume
 dashboard: uv ## Print the dashboard's address and open it
 	@$(LAB) dashboard
 
-capture: uv ## Run the lessons on the cluster and the fallback, write the transcripts
+capture: uv ## Run lessons in both kinds of session, write transcripts
 	@"$(UV)" sync --frozen --quiet --project monitoring/dagster
 	@COMPOSE_PROFILES=storage,monitoring,orchestrator $(LAB) up
 	@$(LAB) capture
@@ -122,7 +122,7 @@ test: uv ## Run all tests that this machine allows
 test-compose: uv ## Run only the tests on a Compose cluster
 	@$(PYTEST) -m compose
 
-soak: uv ## Run one lesson 20 times on busy cores: make soak EXAMPLE=0202
+soak: uv ## Run a lesson 20 times on busy cores: make soak EXAMPLE=0202
 	@$(LAB) soak -- "$${EXAMPLE-}"
 
 bench: uv ## Measure the project's own costs, into reports/

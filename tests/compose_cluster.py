@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from distributed import Client
+from support import eventually
 
 ROOT = Path(__file__).parents[1]
 IMAGE = "dask-cluster-lab-test"
@@ -38,14 +38,6 @@ def why_no_docker() -> str:
         return "docker is not installed"
     done = subprocess.run(["docker", "info"], capture_output=True, check=False)
     return "" if done.returncode == 0 else "no Docker Engine answers"
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Poll until ``condition()`` holds; fail with ``what`` after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.1)
 
 
 @dataclass

@@ -20,12 +20,14 @@ def silent(connection: socket.socket) -> None:
         pass
 
 
-def poll(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Return as soon as ``condition()`` holds; fail if it never does."""
+def eventually(
+    condition: Callable[[], object], what: str, seconds: float = 120
+) -> None:
+    """Return as soon as ``condition()`` holds; fail with ``what`` if it never does."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.01)
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.05)
 
 
 def load_lesson(number: str) -> ModuleType:

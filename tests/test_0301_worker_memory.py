@@ -10,10 +10,8 @@ import cloudpickle
 import dask
 import pytest
 from compose_cluster import ComposeCluster, docker
+from lesson_runs import passes_on_the_cluster
 from support import load_lesson
-
-from dask_cluster_lab.commands.catalogue import find_lesson
-from dask_cluster_lab.commands.runner import run_lesson
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -92,8 +90,7 @@ def test_spill_and_pause_as_the_scheduler_recorded_them(
     with shared_cluster.client() as client:
         before = client.run_on_scheduler(records)
         pids = client.run(pid)
-        outcome = run_lesson(find_lesson("0301"), shared_cluster.environment)
-        assert outcome.status == 0, outcome.stdout + outcome.stderr
+        passes_on_the_cluster("0301", shared_cluster, observers=1)
         after = client.run_on_scheduler(records)
         # The same processes all the while: nobody came near `terminate`.
         assert client.run(pid) == pids

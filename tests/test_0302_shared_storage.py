@@ -11,8 +11,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from compose_cluster import IMAGE, ComposeCluster, docker, eventually
-from support import load_lesson
+from compose_cluster import IMAGE, ComposeCluster, docker
+from lesson_runs import passes_on_the_cluster
+from support import eventually, load_lesson
 
 from dask_cluster_lab.commands.catalogue import find_lesson
 from dask_cluster_lab.commands.runner import run_lesson
@@ -90,8 +91,7 @@ def test_a_store_that_the_workers_wrote_elsewhere_reads_as_nan(
 
 @pytest.mark.compose
 def test_nothing_is_left_in_any_file_system(shared_cluster: ComposeCluster) -> None:
-    outcome = run_lesson(find_lesson("0302"), shared_cluster.environment)
-    assert outcome.status == 0, outcome.stdout + outcome.stderr
+    outcome = passes_on_the_cluster("0302", shared_cluster)
     assert outcome.score == (10, 0, 0)
     for container in shared_cluster.containers():
         assert files_in(container, "/data") == []

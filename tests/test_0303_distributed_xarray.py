@@ -15,12 +15,13 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
-from compose_cluster import ROOT, ComposeCluster, docker, eventually
-from support import load_lesson
+from compose_cluster import ROOT, ComposeCluster, docker
+from lesson_runs import assert_passed, passes_on_the_cluster
+from support import eventually, load_lesson
 
 from dask_cluster_lab.cluster import connect
 from dask_cluster_lab.commands.catalogue import find_lesson
-from dask_cluster_lab.commands.runner import Outcome, run_lesson
+from dask_cluster_lab.commands.runner import run_lesson
 from dask_cluster_lab.wire import WireMeter
 
 # Functions of this file travel to the cluster by value; it cannot import them there.
@@ -132,11 +133,6 @@ def test_kilobytes(lesson: ModuleType) -> None:
 # On a real cluster
 
 
-def passed(outcome: Outcome) -> Outcome:
-    assert (outcome.status, outcome.stderr) == (0, ""), outcome.stdout + outcome.stderr
-    return outcome
-
-
 def buckets(cluster: ComposeCluster) -> str:
     """The object store's buckets, as a worker lists them."""
     code = "import fsspec; print(*fsspec.filesystem('s3').ls(''))"
@@ -153,11 +149,7 @@ def test_bytes_counted_by_another_meter(shared_cluster: ComposeCluster) -> None:
     meter = WireMeter("127.0.0.1", shared_cluster.scheduler_port)
     try:
         address = f"tcp://127.0.0.1:{meter.local_port}"
-        outcome = run_lesson(
-            find_lesson("0303"),
-            {**shared_cluster.environment, "DASK_SCHEDULER_ADDRESS": address},
-        )
-        passed(outcome)
+        passes_on_the_cluster("0303", shared_cluster, DASK_SCHEDULER_ADDRESS=address)
         assert SIZE < meter.sent < 1.2 * SIZE
         assert 0.4 * SIZE < meter.received < 0.8 * SIZE
     finally:
@@ -221,10 +213,11 @@ def test_without_an_object_store_its_claims_are_not_made(
     (store,) = shared_cluster.containers("object-store")
     docker("stop", "--time", "2", store)
     try:
-        outcome = passed(run_lesson(find_lesson("0303"), shared_cluster.environment))
+        outcome = run_lesson(find_lesson("0303"), shared_cluster.environment)
     finally:
         docker("start", store)
         eventually(lambda: set(shared_cluster.health()) == {"healthy"}, "it is back")
+    assert_passed(outcome)
     remedy = "'make up PROFILE=storage'"
     marks = [line[:4] for line in outcome.stdout.splitlines() if "needs an obj" in line]
     assert marks == ["n/a "] * len(marks)

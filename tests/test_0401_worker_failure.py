@@ -22,9 +22,9 @@ from typing import Any
 import cloudpickle
 import psutil
 import pytest
-from compose_cluster import ComposeCluster, docker, eventually
+from compose_cluster import ComposeCluster, docker
 from distributed import Client, KilledWorker
-from support import load_lesson
+from support import eventually, load_lesson
 
 # Functions of this file travel to the cluster by value; it cannot import them there. In
 # a task that takes a lambda around them: Dask looks at the function of a run() only.

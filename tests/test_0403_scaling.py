@@ -14,17 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from compose_cluster import (
-    ComposeCluster,
-    docker,
-    eventually,
-    read_until,
-    running_lesson,
-)
-from support import load_lesson
+from compose_cluster import ComposeCluster, docker, read_until, running_lesson
+from lesson_runs import passes_on_the_cluster
+from support import eventually, load_lesson
 
 from dask_cluster_lab.commands.catalogue import find_lesson
-from dask_cluster_lab.commands.runner import run_lesson
 
 LESSON = find_lesson("0403")
 
@@ -167,10 +161,8 @@ def test_the_lesson_ends_one_container_and_starts_it(own: ComposeCluster) -> Non
     """The engine's own log: one end with status 0, one start of the same, no more."""
     before = set(own.containers("worker"))
     with container_events(own) as events:
-        outcome = run_lesson(LESSON, own.environment)
+        outcome = passes_on_the_cluster("0403", own)
         eventually(lambda: len(events) >= 2, "the end and the start")
-    assert outcome.status == 0, outcome.stdout + outcome.stderr
-    assert outcome.stderr == ""
     (ended, *end), (started, *start) = events
     assert (end, start) == (["die", "0"], ["start", ""])
     assert ended == started

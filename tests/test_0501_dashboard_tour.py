@@ -6,10 +6,10 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from compose_cluster import ComposeCluster, eventually
+from compose_cluster import ComposeCluster
 from distributed import Future
 from distributed.dashboard.scheduler import applications
-from support import Serve, load_lesson
+from support import Serve, eventually, load_lesson
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from compose_cluster import ROOT, ComposeCluster
 from distributed import Client, performance_report
+from lesson_runs import passes_on_the_cluster
 
-from dask_cluster_lab.commands.catalogue import find_lesson
-from dask_cluster_lab.commands.runner import run_lesson
 from dask_cluster_lab.reports import fetched_from_outside, tab_titles
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def test_what_an_inline_report_fetches_is_the_icon(
 @pytest.mark.compose
 def test_its_files(shared_cluster: ComposeCluster) -> None:
     """A second run writes the same files anew; each says what it holds."""
-    outcome = run_lesson(find_lesson("0502"), shared_cluster.environment)
-    assert outcome.status == 0, outcome.stdout + outcome.stderr
+    passes_on_the_cluster("0502", shared_cluster)
     facts = {
         name: json.loads((REPORTS / f"0502_{name}.json").read_text(encoding="utf-8"))
         for name in lesson.CHUNKS

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 from compose_cluster import ROOT, ComposeCluster
 from distributed import get_task_stream
+from lesson_runs import passes_on_the_cluster
 
-from dask_cluster_lab.commands.catalogue import find_lesson
-from dask_cluster_lab.commands.runner import run_lesson
 from dask_cluster_lab.task_stream import computes, prefix_of
 
 LESSON = ROOT / "examples" / "0503_task_stream.py"
@@ -78,9 +77,8 @@ def test_half_of(threads: list[int], expected: int) -> None:
 def test_its_tasks_seen_by_another_client(shared_cluster: ComposeCluster) -> None:
     with shared_cluster.client() as client:
         with get_task_stream(client) as stream:
-            outcome = run_lesson(find_lesson("0503"), shared_cluster.environment)
+            passes_on_the_cluster("0503", shared_cluster, observers=1)
         workers = sorted(client.nthreads())
-    assert outcome.status == 0, outcome.stdout + outcome.stderr
     ran = computes(stream.data)
     # Three long tasks on six slots: one run in full, 4 on trial, 10 in small, 5 with
     # each in six parts, and 10 in order, in which all tasks are survey_region.

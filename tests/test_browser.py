@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, eventually
+from compose_cluster import ROOT, ComposeCluster
 from conftest import leave_out
 from distributed import Client, LocalCluster, performance_report, wait
+from support import eventually
 
 from dask_cluster_lab.reports import tab_titles, write_index
 from dask_cluster_lab.stream_plot import save_stream

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from support import Serve, poll, silent
+from support import Serve, eventually, silent
 
 from dask_cluster_lab import cluster as module
 from dask_cluster_lab.cluster import (
@@ -202,7 +202,7 @@ def test_the_port_of_a_worker(meter_wire: bool, cluster: "LocalCluster") -> None
     assert str(caught.value) == (
         f"what answers at {address} is a Dask Worker, not a scheduler."
     )
-    poll(lambda: threading.active_count() <= threads, "the end of the meter")
+    eventually(lambda: threading.active_count() <= threads, "the end of the meter")
 
 
 def test_a_scheduler_that_greets_and_no_more(

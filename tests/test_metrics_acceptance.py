@@ -9,11 +9,12 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from compose_cluster import ComposeCluster, docker, eventually
+from compose_cluster import ComposeCluster, docker
 from distributed import Client
 from monitoring_files import expressions, unanswered
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
+from support import eventually
 
 from dask_cluster_lab.metrics.labels import DIRECTIONS, STAGES, register, unbounded
 from dask_cluster_lab.metrics.prometheus import Prometheus, samples

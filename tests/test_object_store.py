@@ -6,7 +6,8 @@ from typing import Any
 
 import fsspec
 import pytest
-from compose_cluster import ComposeCluster, docker, eventually
+from compose_cluster import ComposeCluster, docker
+from support import eventually
 
 from dask_cluster_lab.cluster import OBJECT_STORE, ClusterSession, connect
 from dask_cluster_lab.errors import LabError

@@ -7,11 +7,11 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, eventually, free_port
+from compose_cluster import ROOT, ComposeCluster, docker, free_port
 from exporter.real_dagster import install
+from lesson_runs import assert_passed
 from monitoring_files import expressions, unanswered
-from support import Serve
-from test_lessons import assert_passed
+from support import Serve, eventually
 
 from dask_cluster_lab.commands.catalogue import LessonFile, lessons
 from dask_cluster_lab.commands.runner import run_lesson

@@ -10,14 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compose_cluster import (
-    ROOT,
-    ComposeCluster,
-    docker,
-    eventually,
-    read_until,
-    running_lesson,
-)
+from compose_cluster import ROOT, ComposeCluster, docker, read_until, running_lesson
+from support import eventually
 
 pytestmark = [pytest.mark.compose, pytest.mark.usefixtures("docker_engine")]
 

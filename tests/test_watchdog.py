@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from support import poll
+from support import eventually
 
 from dask_cluster_lab import watchdog as module
 from dask_cluster_lab.cluster import ClusterSession, Kind, connect
@@ -98,7 +98,7 @@ def test_the_deadline(
 ) -> None:
     begin = time.monotonic()
     dog = start(started, fake_session("local"), 0.2)
-    poll(lambda: bites, "the interrupt")
+    eventually(lambda: bites, "the interrupt")
     assert 0.2 <= time.monotonic() - begin < ROOM
     assert set(bites) == {(threading.main_thread().ident, signal.SIGUSR1)}
     verdict = dog.stop(KeyboardInterrupt())
@@ -184,7 +184,7 @@ def test_a_scheduler_that_is_gone(
 ) -> None:
     session = fake_session("compose", f"tcp://127.0.0.1:{closed_port}")
     dog = start(started, session, 3600)
-    poll(lambda: bites, "the interrupt")
+    eventually(lambda: bites, "the interrupt")
     assert set(bites) == {(threading.main_thread().ident, signal.SIGUSR1)}
     assert str(dog.stop(KeyboardInterrupt())) == (
         f"the scheduler at tcp://127.0.0.1:{closed_port} was lost during the lesson; "
@@ -206,7 +206,7 @@ def test_a_scheduler_that_dies(
     ) as dying:
         session = connect(dying.scheduler_address, quiet=True)
         dog = start(started, session, 3600)
-    poll(lambda: bites, "the interrupt")
+    eventually(lambda: bites, "the interrupt")
     assert "was lost during the lesson" in str(dog.stop(KeyboardInterrupt()))
     session.close()
 
@@ -220,10 +220,10 @@ def test_a_scheduler_that_is_busy_for_a_moment(
     monkeypatch.setattr(module, "LOOK_EVERY", 0.02)
     scheduler.heartbeats = None
     dog = start(started, fake_session("remote"), 3600)
-    poll(lambda: scheduler.asked > 2, "questions without an answer")
+    eventually(lambda: scheduler.asked > 2, "questions without an answer")
     scheduler.heartbeats = {}
     asked = scheduler.asked
-    poll(lambda: scheduler.asked > asked + 2, "questions with an answer")
+    eventually(lambda: scheduler.asked > asked + 2, "questions with an answer")
     assert dog.is_alive()
     assert bites == []
 
@@ -235,7 +235,7 @@ def test_a_worker_without_heartbeat(
     scheduler: Scheduler,
 ) -> None:
     dog = start(started, fake_session("compose"), 3600)
-    poll(lambda: bites, "the interrupt")
+    eventually(lambda: bites, "the interrupt")
     assert str(dog.stop(KeyboardInterrupt())) == (
         f"worker {WORKER} has sent no heartbeat for 0.4 s: it is frozen or cut off; "
         "'make ps' shows the containers, 'make restart' brings them back."
@@ -282,9 +282,9 @@ def test_real_workers_send_heartbeats(
     monkeypatch.setattr(module, "LOOK_EVERY", 0.05)
     session = fake_session("remote", cluster.scheduler_address)
     dog = start(started, session, 3600)
-    poll(lambda: len(dog._heartbeats) == 2, "both workers")
+    eventually(lambda: len(dog._heartbeats) == 2, "both workers")
     first = {address: seen for address, (seen, _) in dog._heartbeats.items()}
-    poll(
+    eventually(
         lambda: all(
             seen != first[address] for address, (seen, _) in dog._heartbeats.items()
         ),

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support import Serve, poll
+from support import Serve, eventually
 
 from dask_cluster_lab.wire import NoWire, Traffic, WireMeter
 
@@ -176,7 +176,7 @@ def test_the_target_hangs_up_on_a_client_that_goes_on(serve: Serve) -> None:
                 return True
             return False
 
-        poll(broken, "the end of the connection")
+        eventually(broken, "the end of the connection")
     relay.close()
 
 
@@ -191,7 +191,7 @@ def test_the_client_hangs_up(serve: Serve) -> None:
     with dial(relay) as connection:
         exchange(connection, b"hello")
     assert ended.wait(ROOM)
-    poll(lambda: not relay._open, "the relay to forget the connection")
+    eventually(lambda: not relay._open, "the relay to forget the connection")
     relay.close()
 
 
@@ -217,7 +217,7 @@ def test_close_ends_connections_and_listening(meter: WireMeter) -> None:
         assert read(connection, 1) == b""
     with pytest.raises(ConnectionRefusedError):
         dial(meter)
-    poll(lambda: not meter._open, "the relay to forget the connection")
+    eventually(lambda: not meter._open, "the relay to forget the connection")
     assert meter.sent == 5
 
 

@@ -4,25 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from support import eventually
 
 from .samples import Samples
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-    """Return as soon as ``condition()`` holds; fail if it never does.
-
-    Less eager than ``support.poll``: what is asked here costs the busy machine more.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.1)
 
 
 class Process:
@@ -43,7 +32,7 @@ class Process:
 
     def wait_until_started(self) -> None:
         """Return as soon as it listens."""
-        wait_for(lambda: '"started"' in self.log() or self.ended(), "its start")
+        eventually(lambda: '"started"' in self.log() or self.ended(), "its start")
         port = self.log().partition('"port": ')[2].partition("}")[0]
         assert port, self.log()
         self._http.base_url = httpx.URL(f"http://127.0.0.1:{port}")
@@ -76,11 +65,11 @@ class Process:
     def reads(self, wanted: float, name: str, **labels: str) -> None:
         """Return as soon as the series has this value."""
         what = f"{name}{labels} to be {wanted}"
-        wait_for(lambda: self.value(name, **labels) == wanted, what)
+        eventually(lambda: self.value(name, **labels) == wanted, what)
 
     def ready(self) -> None:
         """Return as soon as every collector has had a good poll."""
-        wait_for(lambda: self.get("/readyz").status_code == 200, "/readyz")
+        eventually(lambda: self.get("/readyz").status_code == 200, "/readyz")
 
     def poll_again(self, *collectors: str) -> None:
         """Return after a poll of each that began after now."""
@@ -93,7 +82,7 @@ class Process:
                 def newer(seen: float | None = before, which: str = collector) -> bool:
                     return self.value(name, collector=which) != seen
 
-                wait_for(newer, f"another good poll of {collector}")
+                eventually(newer, f"another good poll of {collector}")
 
     def close(self) -> None:
         """Leave nothing behind."""

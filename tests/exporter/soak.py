@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from support import eventually
+
 from dask_cluster_lab.errors import LabError
 
-from .process import Process, exporter, wait_for
+from .process import Process, exporter
 from .real_dagster import RealDagster, install
 
 TOTAL = "dagster_completed_runs_total"
@@ -151,12 +153,12 @@ def main(minutes: float) -> int:
                     soak.happen()
                 at_rest = "runsOrError(filter:{statuses:[QUEUED,STARTING,STARTED]})"
                 query = "{" + at_rest + "{...on Runs{count}}}"
-                wait_for(
+                eventually(
                     lambda: dagster.dagster.ask(query)["runsOrError"]["count"] == 0,
                     "all runs to end",
                     300,
                 )
-                wait_for(lambda: not soak.disagreements(), "agreement", 120)
+                eventually(lambda: not soak.disagreements(), "agreement", 120)
                 watch.poll_again("completed_runs")
                 soak.scrape()
                 wrong = [*soak.drops, *soak.disagreements()]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support import Serve, silent
+from support import Serve, eventually, silent
 
 from dagster_exporter.__main__ import main
 
 from .fake_dagster import FakeDagster, make_run, over_http
-from .process import Process, exporter, wait_for
+from .process import Process, exporter
 
 SECRET = "hush-hush-4711"
 CREDENTIALS = {"DAGSTER_EXPORTER_HEADERS": f"Authorization: Bearer {SECRET}"}
@@ -58,7 +58,7 @@ def test_it_counts_and_stops_when_told(fake: FakeDagster, running: Process) -> N
 def test_dagster_hangs_and_metrics_do_not(serve: Serve, tmp_path: Path) -> None:
     endpoint = f"http://127.0.0.1:{serve(silent)}/graphql"
     with exporter(tmp_path, endpoint, "--timeout", "3600") as process:
-        wait_for(lambda: process.get("/metrics").status_code == 200, "an answer")
+        eventually(lambda: process.get("/metrics").status_code == 200, "an answer")
         assert process.get("/healthz").status_code == 200
         assert process.get("/readyz").status_code == 503
         assert process.stop() == 0  # also with every request still open
@@ -71,7 +71,7 @@ def test_one_collector_fails_alone(fake: FakeDagster, running: Process) -> None:
     fake.change = broken
     failures = "dagster_exporter_poll_failures_total"
     labels = {"collector": "daemon_health", "reason": "missing_field"}
-    wait_for(lambda: running.value(failures, **labels), "the failure")
+    eventually(lambda: running.value(failures, **labels), "the failure")
     running.poll_again("completed_runs", "active_runs")
     assert len(running.samples().series(failures)) == 1
     fake.change = lambda query, data: data
@@ -110,7 +110,9 @@ def test_credentials_are_nowhere_to_be_found(
     arguments = ["--headers-file", str(file)]
     with exporter(tmp_path, endpoint, *arguments, environ=CREDENTIALS) as process:
         failed = "dagster_exporter_scrape_errors_total"
-        wait_for(lambda: process.samples().total(failed) >= len(COLLECTORS), "failures")
+        eventually(
+            lambda: process.samples().total(failed) >= len(COLLECTORS), "failures"
+        )
         pages = [process.get(path).text for path in ("/metrics", "/readyz", "/")]
         assert process.stop() == 0
         assert all(SECRET not in page for page in pages)

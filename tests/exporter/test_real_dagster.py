@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from conftest import leave_out
+from support import eventually
 
 from dagster_exporter import metrics
 from dagster_exporter.client import QUERIES, Client
 from dagster_exporter.settings import Settings
 
-from .process import Process, exporter, wait_for
+from .process import Process, exporter
 from .real_dagster import RealDagster, install
 
 TOTAL = "dagster_completed_runs_total"
@@ -78,7 +79,7 @@ def agree(watch: Process, dagster: RealDagster, *jobs: str) -> None:
             != (truth := dagster.dagster.count(job, status))
         ]
 
-    wait_for(lambda: not differences(), f"agreement about {jobs}")
+    eventually(lambda: not differences(), f"agreement about {jobs}")
     watch.poll_again("completed_runs")
     assert differences() == []
 
@@ -142,7 +143,7 @@ def test_blind_spot_2_an_outage_counts_nothing_twice(
         dagster.make("FAILURE")
         failures = "dagster_exporter_poll_failures_total"
         labels = {"collector": "completed_runs", "reason": "timeout"}
-        wait_for(lambda: watch.value(failures, **labels), "a time-out")
+        eventually(lambda: watch.value(failures, **labels), "a time-out")
         # Nothing that was known is lost, and it is not called new.
         samples = watch.samples()
         assert samples.series(TOTAL) == before.series(TOTAL)
@@ -203,7 +204,7 @@ def test_blind_spot_4_a_location_that_breaks_and_is_repaired(
 
 
 def test_a_removed_job(watch: Process) -> None:
-    wait_for(
+    eventually(
         lambda: not watch.samples().series(TOTAL, job_name="dredge"),
         "the series of the removed job to go",
     )
@@ -294,7 +295,7 @@ def test_a_restart_of_dagster(dagster: RealDagster, watch: Process) -> None:
     dagster.stop(dagster.web)
     failures = "dagster_exporter_poll_failures_total"
     labels = {"collector": "completed_runs", "reason": "unreachable"}
-    wait_for(lambda: watch.value(failures, **labels), "no connection")
+    eventually(lambda: watch.value(failures, **labels), "no connection")
     dagster.make("SUCCESS")
     assert watch.samples().series(TOTAL) == before
     dagster.start_web()
@@ -312,12 +313,12 @@ def test_only_the_daemon_is_frozen(dagster: RealDagster, watch: Process) -> None
         watch.poll_again("daemon_health")
         heartbeat = watch.value(HEARTBEAT, daemon_type="SCHEDULER")
         assert heartbeat
-        wait_for(lambda: (watch.value(missed, **schedule) or 0) > 0, "a missed tick")
+        eventually(lambda: (watch.value(missed, **schedule) or 0) > 0, "a missed tick")
         assert watch.value(HEARTBEAT, daemon_type="SCHEDULER") == heartbeat
         assert watch.value("dagster_daemon_healthy", **daemon) == 1
         for name in ("daemon_health", "completed_runs", "definitions_roster"):
             assert watch.value(SUCCESS, collector=name) == 1
-    wait_for(
+    eventually(
         lambda: watch.value(HEARTBEAT, daemon_type="SCHEDULER") != heartbeat,
         "a heartbeat",
     )
