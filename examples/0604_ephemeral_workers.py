@@ -12,6 +12,7 @@ Run:   make run EXAMPLE=0604_ephemeral_workers
 """
 
 import contextlib
+import math
 import os
 import socket
 import time
@@ -149,7 +150,7 @@ def main() -> None:
             units = UNITS.format(instance=instance)
             at_zero = f"max_over_time({units}[{3 * INTERVAL}s])"
             lesson.until(lambda: server.value(at_zero) == 0, "scrapes at 0", PATIENCE)
-            start = time.time()
+            at_zero_last = server.value(f"timestamp({units})")
             survey(BEFORE, first)
             lesson.until(lambda: heard(instance) == BEFORE, "a scrape", PATIENCE)
             before = heard(instance)
@@ -166,7 +167,9 @@ def main() -> None:
             )
             survey(AFTER, again)
             lesson.until(lambda: heard(instance) == AFTER + 1, "a scrape", PATIENCE)
-            window = f"[{time.time() - start + INTERVAL:.0f}s]"
+            # From a scrape at 0 until now, whenever "now" is asked about.
+            now = time.time()
+            window = f"[{math.ceil(now - at_zero_last) + 1}s] @ {now:.3f}"
             readings = {
                 "raw": server.value(units),
                 "delta": server.value(f"delta({units}{window})"),
@@ -347,7 +350,7 @@ def live(
         remove(container)
     lesson.until_workers(len(before))
     seconds = time.time() - start
-    window = f"[{seconds:.0f}s]"
+    window = f"[{int(seconds)}s]"
     up = f'up{{job="dask-workers",instance="{instance}"}}'
     return Life(
         tiles,
