@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dask_cluster_lab.metrics.totals import run_totals
@@ -11,8 +12,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 TASK_SECONDS = 0.01
-TASKS = 500
-ROUNDS = 5
+UNITS = 201
+TASKS = 250
+ROUNDS = 40
 
 
 def count_down(steps: int) -> None:
@@ -21,60 +23,75 @@ def count_down(steps: int) -> None:
         steps -= 1
 
 
-def unit(number: int) -> int:
-    """A trivial task that is one unit of work."""
+def bare(number: int) -> int:
+    """A trivial task."""
+    return number
+
+
+def counted(number: int) -> int:
+    """The same as one unit of work."""
     with unit_of_work("ingest", number):
         return number
 
 
-def with_and_without(rounds: int) -> tuple[float, float]:
-    """Median seconds of ten milliseconds of work, with metrics and without.
+def work_and_unit(rounds: int) -> tuple[float, float]:
+    """Median seconds of ten milliseconds of work, and of a unit of work around nothing.
 
-    To be run as a task, so that the report has a task to travel with.
+    To be run as a task, so that the report has a task to travel with. In turns, so that
+    the unit finds the processor's caches as work leaves them. Their difference would be
+    lost in the noise of the work.
     """
     steps = 10_000
     start = time.perf_counter()
     count_down(steps)
     steps = max(1, round(steps * TASK_SECONDS / (time.perf_counter() - start)))
-    counted, plain = [], []
+    work, around_nothing = [], []
     for number in range(rounds):
         start = time.perf_counter()
-        with unit_of_work("grid", number, rows_in=1) as work:
-            count_down(steps)
-            work.rows_out = 1
-        counted.append(time.perf_counter() - start)
-        start = time.perf_counter()
         count_down(steps)
-        plain.append(time.perf_counter() - start)
-    return statistics.median(counted), statistics.median(plain)
+        work.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        with unit_of_work("grid", number, rows_in=1) as unit:
+            unit.rows_out = 1
+        around_nothing.append(time.perf_counter() - start)
+    return statistics.median(work), statistics.median(around_nothing)
 
 
 def task_ratio(client: "Client") -> float:
     """Time of a task of 10 ms with metrics, over its time without."""
     client.register_plugin(WorkerMetrics())
     try:
-        counted, plain = client.submit(with_and_without, 201, pure=False).result()
+        work, unit = client.submit(work_and_unit, UNITS, pure=False).result()
     finally:
         client.unregister_worker_plugin(WorkerMetrics.name)
-    return float(counted / plain)
+    return float((work + unit) / work)
 
 
 def scheduler_ratio(client: "Client") -> float:
-    """The scheduler's processor time for trivial tasks, counted over not counted."""
+    """The scheduler's processor time for trivial tasks, counted over bare ones.
 
-    def spent() -> float:
+    The median over pairs of batches, since the pace of the machine changes.
+    """
+
+    def spent(task: Callable[[int], int]) -> float:
         before = client.run_on_scheduler(time.process_time)
-        client.gather(client.map(unit, range(TASKS), pure=False))
+        client.gather(client.map(task, range(TASKS), pure=False))
         return float(client.run_on_scheduler(time.process_time) - before)
+
+    def spent_counting() -> float:
+        with run_totals(client, "bench"):
+            return spent(counted)
 
     client.register_plugin(WorkerMetrics())
     try:
-        spent()  # a warm-up
-        counted, plain = [], []
+        spent(bare), spent_counting()  # the warm-up
+        ratios = []
         for number in range(ROUNDS):
-            with run_totals(client, f"bench-{number}"):
-                counted.append(spent())
-            plain.append(spent())
+            if number % 2:
+                counting, plain = spent_counting(), spent(bare)
+            else:
+                plain, counting = spent(bare), spent_counting()
+            ratios.append(counting / plain)
     finally:
         client.unregister_worker_plugin(WorkerMetrics.name)
-    return statistics.median(counted) / statistics.median(plain)
+    return statistics.median(ratios)
