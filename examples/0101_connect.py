@@ -110,13 +110,12 @@ def main() -> None:
         advertised = client.dashboard_link
         print(f"The scheduler advertises {advertised}")
         print(f"From here it is          {session.dashboard}/status")
+        print("The first is made of the scheduler's own port. Where a mapping changes")
         print(
-            "The first is made of the scheduler's own port. Behind a port mapping or an"
+            "that, or behind an ingress, it leads nowhere, or to another cluster. Then"
         )
-        print(
-            "ingress it leads nowhere, or to another cluster; then publish the port and"
-        )
-        print("tell people that address (Dask's setting: distributed.dashboard.link).")
+        print("publish the port, and tell people its address (Dask's setting:")
+        print("distributed.dashboard.link).")
         health = http_get(f"{session.dashboard}/health")
         lesson.check(
             "the dashboard answers over HTTP",

@@ -2,7 +2,7 @@
 
 ``docs/transcripts/KIND/LESSON.txt`` is a header of ``# name: value`` lines, an empty
 line, and the lesson's output to the letter, but for this machine's host name, which
-becomes ``client-host``. A fresh run is compared after masking:
+becomes ``here``. A fresh run is compared after masking:
 addresses, process ids, times, rates and whatever else may differ from run to run become
 names in angle brackets; all other text and numbers must be the same.
 """
@@ -24,7 +24,7 @@ from dask_cluster_lab.errors import LabError
 NO_SCHEDULER = "tcp://127.0.0.1:1"
 """An address where nothing listens, which brings the fallback even beside a cluster."""
 KINDS: tuple[Kind, ...] = ("compose", "local")
-CLIENT_HOST = "client-host"
+CLIENT_HOST = "here"
 CAPTURE_AGAIN = "if the change is meant, run 'make capture' and commit the transcripts"
 
 _NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?"
