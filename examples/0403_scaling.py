@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
 TASKS_PER_SLOT = 2
-SECONDS = 0.1
+SECONDS, LONGEST = 0.1, 0.5
 N_TILES = 4
 SHAPE = (500, 500)  # rows x columns of float64
 MOST = 3  # workers of the small cluster
@@ -62,6 +62,14 @@ def make_tile(number: int) -> np.ndarray:
 def times_run(key: str, dask_scheduler: "Scheduler") -> int:
     """How often the scheduler has sent a task to a worker, from its transition log."""
     return sum(step[2] == "processing" for step in dask_scheduler.story(key))
+
+
+def long_enough(overhead: float) -> float:
+    """Seconds of a task that let ``overhead`` seconds a batch decide nothing.
+
+    A busy machine gets longer tasks: there it takes long to send them.
+    """
+    return min(max(SECONDS, overhead), LONGEST)
 
 
 def rungs(n_workers: int) -> list[int]:
@@ -165,23 +173,28 @@ def main() -> None:
         def ended(host: str) -> bool:
             return lesson.until(lambda: not container(host).running, "its end", 30)
 
-        lesson.section(f"The ladder: {n_tasks} tasks of {SECONDS} s")
-        print("The tasks sleep, since this is about slots, and this machine may have")
-        print(
-            "fewer cores than the cluster has slots. The floor is the time if no slot"
-        )
-        print("ever stood still. Medians of five, taken in turns after a warm-up.")
-
         steps = rungs(len(workers))
         used: dict[int, set[str]] = {rung: set() for rung in steps}
+        seconds = SECONDS
 
         def batch(rung: int) -> None:
             some = addresses[:rung]
-            futures = client.map(nap, range(n_tasks), workers=some, pure=False)
+            naps = [seconds] * n_tasks
+            futures = client.map(nap, range(n_tasks), naps, workers=some, pure=False)
             used[rung].update(client.gather(futures))
 
+        trial = interleave({"all": partial(batch, len(workers))}, rounds=2)["all"]
+        seconds = long_enough(min(trial.seconds) - TASKS_PER_SLOT * SECONDS)
+
+        lesson.section(f"The ladder: {n_tasks} tasks")
+        print(f"Each sleeps {seconds:.1f} s: this is about slots, and this machine may")
+        print(
+            "have fewer cores than the cluster has slots. The floor is the time if no"
+        )
+        print("slot ever stood still. Medians of five, taken in turns after a warm-up.")
+
         def long_task(rung: int) -> None:
-            some, long = addresses[:rung], TASKS_PER_SLOT * SECONDS
+            some, long = addresses[:rung], TASKS_PER_SLOT * seconds
             client.submit(nap, 0, long, workers=some, pure=False).result()
 
         most, least = steps[0], steps[-1]
@@ -193,7 +206,7 @@ def main() -> None:
         times = interleave(ways, rounds=5)
         median = {name: timing.median for name, timing in times.items()}
         slots = {rung: sum(w.threads for w in workers[:rung]) for rung in steps}
-        floor = {rung: n_tasks * SECONDS / slots[rung] for rung in steps}
+        floor = {rung: n_tasks * seconds / slots[rung] for rung in steps}
         efficiency = {rung: floor[rung] / median[f"{rung}"] for rung in steps}
         lesson.table(
             ["workers", "slots", "floor", "median", "efficiency"],

@@ -95,6 +95,8 @@ def main() -> None:
         )
 
         lesson.section("A plugin that brings it to all")
+        with contextlib.suppress(ValueError):  # what a killed lesson left
+            client.unregister_worker_plugin(WorkerMetrics.name)
         client.register_plugin(WorkerMetrics())
         undo.callback(client.unregister_worker_plugin, WorkerMetrics.name)
         zeros = list(client.run(value_here, UNITS, ok).values())

@@ -37,7 +37,7 @@ from dask_cluster_lab.metrics.survey import (
     survey_tile,
 )
 from dask_cluster_lab.metrics.totals import RunReader, RunTotals, Totals, run_totals
-from dask_cluster_lab.metrics.work import WorkerMetrics
+from dask_cluster_lab.metrics.work import WorkerMetrics, worker_metrics
 from dask_cluster_lab.reports import reports_folder
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def main() -> None:
         store = Path("/data" if shared else tempfile.gettempdir()) / uuid.uuid4().hex
         everyone = [worker.address for worker in session.workers()]
         undo.callback(client.run, shutil.rmtree, str(store), True, workers=everyone[:1])
-        client.register_plugin(WorkerMetrics())
-        undo.callback(client.unregister_worker_plugin, WorkerMetrics.name)
+        undo.enter_context(worker_metrics(client))
         truth = expected()
         ways: dict[str, dict[str, float]] = {}
 

@@ -16,7 +16,6 @@ import math
 import os
 import socket
 import time
-import urllib.request
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,11 +26,11 @@ from prometheus_client import CollectorRegistry, Gauge
 from dask_cluster_lab import Lesson, connect, run
 from dask_cluster_lab.cluster import WORKER_SERVICE
 from dask_cluster_lab.containers import add_worker, remove
-from dask_cluster_lab.metrics.prometheus import Prometheus, samples
-from dask_cluster_lab.metrics.push import Group
+from dask_cluster_lab.metrics.prometheus import Prometheus, scrape
+from dask_cluster_lab.metrics.push import Group, groups
 from dask_cluster_lab.metrics.survey import Tile, survey_tile
 from dask_cluster_lab.metrics.totals import RunReader, run_totals
-from dask_cluster_lab.metrics.work import WorkerMetrics
+from dask_cluster_lab.metrics.work import worker_metrics
 
 BEFORE, AFTER = 20, 8  # tiles of a worker before and after its restart
 EACH = 10  # tiles of a worker that lives shortly
@@ -68,24 +67,17 @@ def host_of(address: str) -> str:
 
 def exposed(gateway: str, run: str) -> dict[str, float]:
     """What the gateway serves of a run: sample name to value."""
-    with urllib.request.urlopen(f"{gateway}/metrics", timeout=30) as answer:
-        found = samples(answer.read().decode())
     return {
         name: one.value
-        for name, series in found.items()
+        for name, series in scrape(gateway).items()
         for one in series
         if one.labels.get("run", "").startswith(run)
     }
 
 
-def groups(gateway: str, run: str) -> int:
+def groups_of(gateway: str, run: str) -> int:
     """How many groups the gateway has whose run begins like this."""
-    with urllib.request.urlopen(f"{gateway}/metrics", timeout=30) as answer:
-        found = samples(answer.read().decode())
-    return sum(
-        one.labels.get("run", "").startswith(run)
-        for one in found.get("push_time_seconds", [])
-    )
+    return sum(key.get("run", "").startswith(run) for key in groups(gateway))
 
 
 def registry_of(**values: float) -> CollectorRegistry:
@@ -107,8 +99,7 @@ def main() -> None:
         can = lesson.can("prometheus") and lesson.can("docker")
         server = Prometheus(session.prometheus)
         everyone = [worker.address for worker in session.workers()]
-        client.register_plugin(WorkerMetrics())
-        undo.callback(client.unregister_worker_plugin, WorkerMetrics.name)
+        undo.enter_context(worker_metrics(client))
         reader = undo.enter_context(run_totals(client, "0604"))
         numbers = iter(range(10_000))  # of tiles, each surveyed once
 
@@ -260,7 +251,7 @@ def main() -> None:
         after_runs = after_delete = stale = kept = -1
         if gate:
             group = Group(gate, "lesson", {"run": token})
-            undo.callback(group.delete)
+            undo.callback(group.give_up)
             group.push(registry_of(survey_tiles=100, survey_seconds=12))
             first_push = exposed(gate, token)
             group.push(registry_of(survey_tiles=50))
@@ -275,19 +266,19 @@ def main() -> None:
                 lesson.until(
                     lambda: server.value(scraped, default=0) >= 3, "scrapes", PATIENCE
                 )
-                stale = int(server.value(scraped))
+                stale = int(server.value(scraped, default=0))
             Group(gate, "lesson").delete()  # the job alone is another key
-            kept = groups(gate, token)
+            kept = groups_of(gate, token)
             group.delete()  # the gateway says that it will, and does it soon
-            lesson.until(lambda: groups(gate, token) == 0, "the gateway to delete")
-            after_delete = groups(gate, token)
+            lesson.until(lambda: groups_of(gate, token) == 0, "the gateway to delete")
+            after_delete = groups_of(gate, token)
             if lesson.can("prometheus"):
                 lesson.until(lambda: not server.query(pushed), "a scrape", PATIENCE)
             for number in range(RUNS):
                 one = Group(gate, "lesson", {"run": f"{token}-{number}"})
                 undo.callback(one.delete)
                 one.push(registry_of(survey_tiles=100))
-            after_runs = groups(gate, token)
+            after_runs = groups_of(gate, token)
         lesson.check(
             "pushing again replaces the group, and what it had before is gone",
             replaced.get("survey_tiles") == 50 and "survey_seconds" not in replaced,

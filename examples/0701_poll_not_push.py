@@ -10,13 +10,14 @@ Run:   make run EXAMPLE=0701_poll_not_push
 """
 
 import contextlib
-import urllib.request
 from dataclasses import dataclass, field
 
 from dask_cluster_lab import Lesson, connect, run
+from dask_cluster_lab.errors import LabError
 from dask_cluster_lab.lesson import Need
-from dask_cluster_lab.metrics.prometheus import Prometheus, samples
-from dask_cluster_lab.metrics.push import Group
+from dask_cluster_lab.metrics.prometheus import Prometheus
+from dask_cluster_lab.metrics.push import Group, groups
+from dask_cluster_lab.orchestrator.api import Dagster
 from dask_cluster_lab.orchestrator.watched import Exporter, Watched, watched
 
 JOB = "pushing"  # of monitoring/dagster/sample_jobs.py
@@ -61,13 +62,16 @@ def outcomes(exporter: Exporter) -> dict[str, float]:
     }
 
 
-def groups(gateway: str, runs: list[str]) -> int:
+def groups_of(gateway: str, runs: list[str]) -> int:
     """How many of these runs the gateway has a group of."""
-    if not gateway:
-        return 0
-    with urllib.request.urlopen(f"{gateway}/metrics", timeout=30) as answer:
-        found = samples(answer.read().decode()).get("push_time_seconds", [])
-    return sum(series.labels.get("run") in runs for series in found)
+    return sum(key.get("run") in runs for key in groups(gateway)) if gateway else 0
+
+
+def give_up(dagster: Dagster, run: str) -> None:
+    """Cancel a run that has not ended, if Dagster still answers: for the way out."""
+    with contextlib.suppress(LabError):
+        if not dagster.ended(run):
+            dagster.cancel(run)
 
 
 def until_ended(
@@ -85,7 +89,7 @@ def until_ended(
         len(runs),
         [lab.dagster.status(one) for one in runs],
         counted(),
-        groups(lesson.session.pushgateway, runs),
+        groups_of(lesson.session.pushgateway, runs),
     )
 
 
@@ -110,8 +114,15 @@ def main() -> None:
             tags = LIMITED if "seconds" in config else {}
             one = lab.dagster.launch(JOB, {OP: config}, tags)
             if gateway:
-                undo.callback(Group(gateway, "dagster", {"run": one}).delete)
+                undo.callback(Group(gateway, "dagster", {"run": one}).give_up)
+            undo.callback(give_up, lab.dagster, one)
             return one
+
+        if lab and (left := lab.dagster.active(JOB)):
+            print(f"Runs of {JOB} that were there before are cancelled: {len(left)}.")
+            for one in left:
+                lab.dagster.cancel(one)
+            lesson.until(lambda: lab.dagster.ended(*left), "their end", PATIENCE)
 
         lesson.section("A run that ends well")
         well, scraped = Heard(), float("nan")
@@ -191,7 +202,7 @@ def main() -> None:
                 PATIENCE,
             )
             ages[1] = exporter.value(OLDEST, tag="lab/instrument")
-            heard = groups(gateway, runs)
+            heard = groups_of(gateway, runs)
             for one in reversed(runs):  # else the next would take the place
                 lab.dagster.cancel(one)
             cancelled = until_ended(lesson, lab, runs, before)

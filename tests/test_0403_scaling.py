@@ -44,6 +44,15 @@ def test_rungs(lesson: ModuleType, workers: int, expected: list[int]) -> None:
     assert lesson.rungs(workers) == expected
 
 
+@pytest.mark.parametrize(
+    ("overhead", "seconds"), [(-0.1, 0.1), (0.05, 0.1), (0.3, 0.3), (9.0, 0.5)]
+)
+def test_tasks_are_longer_on_a_busy_machine(
+    overhead: float, seconds: float, lesson: ModuleType
+) -> None:
+    assert lesson.long_enough(overhead) == pytest.approx(seconds)
+
+
 def test_departures_are_compared_by_what_became_of_the_data(lesson: ModuleType) -> None:
     kept = lesson.Departure(5, 4, 0, True, "kept", left_at=1.0, back_after=2.0)
     assert kept == lesson.Departure(5, 4, 0, True, "kept")

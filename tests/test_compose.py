@@ -25,6 +25,7 @@ WITHOUT = "lessons run without it too ('make run'), on the in-process fallback."
 UP = "compose up --detach --build --remove-orphans"
 AGAIN = "compose up --detach --no-recreate"
 UNTIL_HEALTHY = " --wait --wait-timeout 180"
+EVERY = ["storage", "monitoring", "orchestrator", "grafana"]
 
 
 class FakeDocker:
@@ -330,7 +331,7 @@ def test_every_profile_of_the_compose_file_is_known() -> None:
     text = (Path(__file__).parents[1] / "compose.yml").read_text(encoding="utf-8")
     lists = re.findall(r"profiles: \[([a-z, ]+)\]", text)
     found = {profile for names in lists for profile in names.split(", ")}
-    assert found == set(compose.ALL_PROFILES) == set(compose.READY)
+    assert found == set(EVERY) == set(compose.READY)
 
 
 @pytest.mark.parametrize("profiles", ["", "storage", "storage,"])
@@ -442,8 +443,7 @@ def test_what_any_profile_started_is_taken_down_and_shown(
     docker.on("compose down", 'echo "profiles: $COMPOSE_PROFILES"')
     docker.on("compose logs", 'echo "profiles: $COMPOSE_PROFILES"')
     command()
-    every = "storage,monitoring,orchestrator,grafana"
-    assert f"\nprofiles: {every}\n" in capfd.readouterr().out
+    assert f"\nprofiles: {','.join(EVERY)}\n" in capfd.readouterr().out
 
 
 def test_published(docker: FakeDocker, project: Path) -> None:
@@ -613,15 +613,72 @@ def test_down(docker: FakeDocker, capfd: Capture) -> None:
 
 
 def test_down_with_only_a_volume_left(docker: FakeDocker, capfd: Capture) -> None:
-    docker.on("volume ls", "echo small_data")
+    docker.on("volume ls", "[ -e down ] || echo small_data")
+    docker.on("compose down", ": > down")
     compose.down()
-    assert docker.calls("volume") == [
-        "volume ls --quiet --filter label=com.docker.compose.project=small"
-    ]
+    look = "volume ls --quiet --filter=label=com.docker.compose.project=small"
+    assert docker.calls("volume") == [look, look]
     assert docker.calls("compose down") == [
         "compose down --volumes --remove-orphans --timeout 10"
     ]
     assert "is removed" in capfd.readouterr().out
+
+
+def test_down_does_not_say_that_a_volume_went_which_did_not(docker: FakeDocker) -> None:
+    docker.on("volume ls", "echo small_data")
+    with pytest.raises(LabError, match="the volume small_data stays"):
+        compose.down()
+
+
+OURS = "--filter=label=com.docker.compose.project=small"
+
+
+@pytest.mark.parametrize(
+    "command", [compose.down, compose.restart, lambda: compose.scale(2)]
+)
+def test_workers_of_a_killed_lesson_are_removed(
+    command: Callable[[], Any], running: FakeDocker
+) -> None:
+    running.on("compose ps --all --quiet", "echo 0123456789ab")
+    running.on(
+        f"ps --all --quiet {OURS} --filter=label=com.docker.compose.oneoff=True",
+        "echo 111; echo 222",
+    )
+    command()
+    assert running.calls("rm") == ["rm --force 111 222"]
+
+
+@pytest.mark.parametrize("command", [compose.up, compose.restart])
+def test_what_a_killed_lesson_froze_goes_on(
+    command: Callable[[], Any], running: FakeDocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_WORKERS", "2")
+    running.on(f"ps --quiet --filter=status=paused {OURS}", "echo 333")
+    command()
+    assert running.calls("unpause") == ["unpause 333"]
+    assert running.calls().index("unpause 333") < running.calls().index(
+        UP if command is compose.up else "compose restart"
+    )
+
+
+def test_restart_takes_every_profile_along_and_starts_none(
+    running: FakeDocker, capfd: Capture
+) -> None:
+    running.on("compose restart", 'echo "restarts: $COMPOSE_PROFILES."')
+    running.on("compose up", 'echo "starts: $COMPOSE_PROFILES."')
+    compose.restart()
+    out = capfd.readouterr().out
+    assert f"restarts: {','.join(EVERY)}.\n" in out
+    assert "starts: .\n" in out
+
+
+@pytest.mark.parametrize("command", [compose.restart, lambda: compose.scale(2)])
+def test_an_unknown_profile_elsewhere(
+    command: Callable[[], Any], running: FakeDocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPOSE_PROFILES", "nope")
+    with pytest.raises(UsageError, match=r"^COMPOSE_PROFILES='nope' is not a profile"):
+        command()
 
 
 def test_down_when_nothing_is_up(docker: FakeDocker, capfd: Capture) -> None:

@@ -51,13 +51,16 @@ def test_list_into_a_closed_pipe() -> None:
     assert done.stderr == ""
 
 
-def test_sigterm_leaves_no_folder_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_told_to_end_it_leaves_no_folder_behind(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     environment = {**FALLBACK, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     with running_lesson(WAITS, environment) as process:
         read_until(process, "under way")
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + number
     assert stderr == ""
     assert list(tmp_path.iterdir()) == []
 

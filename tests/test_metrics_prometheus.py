@@ -18,7 +18,7 @@ from dask_cluster_lab.metrics.prometheus import (
     samples,
     value_here,
 )
-from dask_cluster_lab.metrics.push import Group, pushed
+from dask_cluster_lab.metrics.push import Group, groups, pushed
 
 EXPOSED = """\
 # HELP dask_workers Workers.
@@ -180,6 +180,18 @@ def registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     Gauge("survey_tiles", "T.", registry=registry).set(100)
     return registry
+
+
+def test_a_gateway_that_is_gone_is_one_sentence(closed_port: int) -> None:
+    gateway = f"http://127.0.0.1:{closed_port}"
+    group = Group(gateway, "lesson")
+    with pytest.raises(LabError, match=f"the Pushgateway at {gateway} does not"):
+        group.push(registry())
+    with pytest.raises(LabError, match=f"the Pushgateway at {gateway} does not"):
+        group.delete()
+    with pytest.raises(LabError, match=f"{gateway}/metrics does not answer"):
+        groups(gateway)
+    group.give_up()  # on the way out it does not matter
 
 
 def test_what_is_sent_to_a_gateway(serve: Serve) -> None:

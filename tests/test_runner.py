@@ -1,9 +1,15 @@
 """Running lessons in processes of their own: outcome, score, summary."""
 
+import contextlib
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from support import eventually
 
 from dask_cluster_lab.commands import runner
 from dask_cluster_lab.commands.catalogue import LessonFile, find_lesson
@@ -136,3 +142,29 @@ def test_run_all_of_none(project: Path, capsys: Capture) -> None:
     assert capsys.readouterr().out == (
         "\n0 of 0 lessons passed in 0.0 s\nchecks: 0 ok, 0 failed, 0 n/a\n"
     )
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="Linux's setpriv")
+def test_burners_do_not_outlive_a_soak_that_is_killed() -> None:
+    """Not even one that has no time to end them."""
+    code = (
+        "import subprocess, sys\n"
+        "from dask_cluster_lab.commands.soak import busy_cores\n"
+        "with busy_cores() as burners:\n"
+        "    print(*(burner.pid for burner in burners), flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as soak:
+        assert soak.stdout
+        pids = [int(pid) for pid in soak.stdout.readline().split()]
+        assert len(pids) == os.cpu_count()
+        soak.kill()
+
+    def computes(pid: int) -> bool:
+        with contextlib.suppress(OSError):  # what has ended has no command line
+            return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+        return False
+
+    eventually(lambda: not any(map(computes, pids)), "the burners end", 20)

@@ -86,7 +86,7 @@ class Client:
             raise Failure("unauthorized", f"HTTP {status}: check the headers")
         try:
             answer = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or not answer.keys() & {"data", "errors"}:
             if status != 200:

@@ -48,7 +48,9 @@ def _endpoint(value: str) -> str:
         raise SettingsError("is no address that can be read") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise SettingsError("must be like http://host:3000/graphql")
-    if parts.username or parts.password or parts.query or parts.fragment:
+    if not re.fullmatch(r"[!-~]+", value):
+        raise SettingsError("must be plain ASCII without blanks")
+    if "@" in value or parts.query or parts.fragment:
         raise SettingsError(
             "must not hold a user, a password, a query or a fragment; put what is "
             f"secret into {HEADERS_VARIABLE} or the headers file"
@@ -196,6 +198,8 @@ def _headers(lines: str, where: str) -> dict[str, str]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized"):  # repeats them, secrets included
+            message = "there are arguments that nobody knows"
         raise SettingsError(f"{message}; --help lists what there is.")
 
 

@@ -38,7 +38,7 @@ class StateFile:
             endpoint, totals = kept["endpoint"], _totals(kept, margin)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise SettingsError(
                 f"the state file {self._path} cannot be used: move it away, and the "
                 "totals start anew."

@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import signal
 import sys
+from types import FrameType
 
 from dask_cluster_lab.errors import LabError
 
@@ -53,6 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _terminated(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # by way of every with and finally
+
+
 def _dispatch(chosen: argparse.Namespace) -> None:
     from dask_cluster_lab.commands import (
         bench,
@@ -92,4 +98,5 @@ def _dispatch(chosen: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminated)
     sys.exit(main())

@@ -44,7 +44,7 @@ class Watchdog(threading.Thread):
         """Begin the watch; call it from the main thread, which is the one watched."""
         self._handlers = {
             number: signal.signal(number, self._interrupt)
-            for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM)
+            for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
             if signal.getsignal(number) is not signal.SIG_IGN
         }
         super().start()
@@ -53,7 +53,7 @@ class Watchdog(threading.Thread):
         silence_logs()
         if number == signal.SIGINT:
             raise KeyboardInterrupt
-        if number == signal.SIGTERM:
+        if number in (signal.SIGTERM, signal.SIGHUP):
             raise SystemExit(128 + number)  # by way of every with and finally
         if self._verdict is not None:
             raise self._verdict

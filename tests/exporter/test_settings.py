@@ -47,6 +47,9 @@ def test_headers_from_a_variable_and_a_file(tmp_path: Path) -> None:
         ("--endpoint", "http://host:port/", "is no address"),
         ("--endpoint", "http://me:hush@host/", "must not hold a user"),
         ("--endpoint", "http://host/?token=hush", "must not hold a user"),
+        ("--endpoint", "http://host/graphql@me:hush", "must not hold a user"),
+        ("--endpoint", "http://\u00fcmlaut/graphql", "must be plain ASCII"),
+        ("--endpoint", "http://host/a b", "must be plain ASCII without blanks"),
         ("--interval", "0", "must be a number from 0.1 to 86400"),
         ("--interval", "nan", "must be a number"),
         ("--timeout", "soon", "must be a number"),
@@ -97,7 +100,15 @@ def test_a_header_that_is_none_is_not_repeated(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--colour", "red"], ["--interval"], ["--inter", "5"]]
+    "arguments",
+    [
+        ["--colour", "red"],
+        ["--interval"],
+        ["--inter", "5"],
+        ["http://me:hush@host/graphql"],
+        ["--endpont=http://me:hush@host/"],
+        ["--headers", "Authorization: hush"],
+    ],
 )
 def test_unknown_options(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -106,6 +117,7 @@ def test_unknown_options(
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
+    assert "hush" not in error
 
 
 def test_help_names_every_option_and_variable() -> None:

@@ -68,3 +68,10 @@ def test_a_folder_that_is_gone(fake: FakeDagster, tmp_path: Path) -> None:
     samples = start_and_poll(fake, tmp_path / "gone" / "state", floor=1000)
     assert samples.get("dagster_completed_runs_total", **GOOD) == 1
     assert samples.get("dagster_exporter_state_file_errors_total") == 1
+
+
+def test_a_file_that_nests_too_deep(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_text("[" * 100_000)
+    with pytest.raises(SettingsError, match="cannot be used"):
+        StateFile(path, ENDPOINT).load(0)

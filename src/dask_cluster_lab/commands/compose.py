@@ -3,6 +3,7 @@
 Each command is printed before it runs: what ``make up`` does can be done by hand.
 """
 
+import http.client
 import json
 import os
 import platform
@@ -13,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 import webbrowser
 from pathlib import Path
@@ -30,7 +30,7 @@ PROFILES = ("storage", "monitoring", "orchestrator")
 GRAFANA = "grafana"
 """Profile of its own, which comes with these two where its image can be had."""
 WITH_GRAFANA = {"monitoring", "orchestrator"}
-ALL_PROFILES = (*PROFILES, GRAFANA)
+EVERY_PROFILE = {"COMPOSE_PROFILES": ",".join([*PROFILES, GRAFANA])}
 _PROMETHEUS = [
     ("prometheus", 9090, "PROMETHEUS_PORT", "/-/ready"),
     ("pushgateway", 9091, "PUSHGATEWAY_PORT", "/-/ready"),
@@ -62,6 +62,7 @@ def up() -> None:
     if with_grafana and os.environ.get("GRAFANA_IMAGE") != "none":
         os.environ["COMPOSE_PROFILES"] = ",".join([*_profiles(), GRAFANA])
     _require_free_ports()
+    _unpause()
     _compose(
         "up",
         "--detach",
@@ -89,7 +90,7 @@ def _wait_until_ready(service: str, url: str) -> None:
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             if time.monotonic() > deadline:
                 raise LabError(
                     f"{service} is not ready at {url} within {WAIT_SECONDS:g} s "
@@ -124,7 +125,9 @@ def wait(workers: int | None = None) -> None:
 def scale(workers: int) -> None:
     """Change the number of worker containers."""
     require_docker()
+    _require_known_profiles()
     published(SCHEDULER_PORT)
+    _remove_strays()
     _compose(
         "up",
         "--detach",
@@ -142,8 +145,15 @@ def scale(workers: int) -> None:
 def restart() -> None:
     """Restart every container, then wait as ``up`` does."""
     require_docker()
+    _require_known_profiles()
     published(SCHEDULER_PORT)
-    _compose("restart", failure="the cluster did not restart; 'make logs' says why")
+    _remove_strays()
+    _unpause()
+    _compose(
+        "restart",
+        environment=EVERY_PROFILE,
+        failure="the cluster did not restart; 'make logs' says why",
+    )
     _compose(
         "up",
         "--detach",
@@ -164,6 +174,7 @@ def down() -> None:
     if not containers and not _volumes():
         print("Nothing to take down: this cluster is not up.")
         return
+    _remove_strays()
     _compose(
         "down",
         "--volumes",
@@ -172,6 +183,11 @@ def down() -> None:
         "10",
         failure="the cluster did not go down; 'make ps' shows what is left",
     )
+    if left := _volumes():
+        raise LabError(
+            f"the cluster is down, but the volume {left.split()[0]} stays, since "
+            "something uses it; 'docker ps --all' shows what."
+        )
     print("The cluster is down, and its volume with all files in /data is removed.")
 
 
@@ -225,7 +241,7 @@ def _dashboard() -> str:
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=10):
             return address
-    except (urllib.error.URLError, OSError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise LabError(
             f"the dashboard at {address} does not answer ({error})."
         ) from None
@@ -282,17 +298,30 @@ def _output(*arguments: str) -> str | None:
     return _ask("docker", "compose", *arguments, folder=project_root())
 
 
-def _volumes() -> str | None:
+def _of_this_project() -> str:
+    """The filter for what Docker has of this Compose project."""
     project = _output("config", "--format", "json")
     name = json.loads(project)["name"] if project else ""
-    return _ask(
-        "docker",
-        "volume",
-        "ls",
-        "--quiet",
-        "--filter",
-        f"label=com.docker.compose.project={name}",
-    )
+    return f"--filter=label=com.docker.compose.project={name}"
+
+
+def _volumes() -> str | None:
+    return _ask("docker", "volume", "ls", "--quiet", _of_this_project())
+
+
+def _remove_strays() -> None:
+    """Remove the workers of a lesson that was killed, which Compose does not count."""
+    one_off = "--filter=label=com.docker.compose.oneoff=True"
+    ours = _of_this_project()
+    if found := _ask("docker", "ps", "--all", "--quiet", ours, one_off):
+        _ask("docker", "rm", "--force", *found.split())
+
+
+def _unpause() -> None:
+    """Let go on what a lesson froze that was killed: Compose cannot start that."""
+    paused = ("--filter=status=paused", _of_this_project())
+    if found := _ask("docker", "ps", "--quiet", *paused):
+        _ask("docker", "unpause", *found.split())
 
 
 def _compose(
@@ -345,7 +374,7 @@ def _beside() -> list[tuple[str, int, str, str]]:
 
 def _all_profiles() -> None:
     """From now on Compose sees what any profile started."""
-    os.environ["COMPOSE_PROFILES"] = ",".join(ALL_PROFILES)
+    os.environ.update(EVERY_PROFILE)
 
 
 def _require_known_profiles() -> None:

@@ -10,15 +10,19 @@ from dask_cluster_lab.commands.catalogue import find_lesson
 from dask_cluster_lab.commands.runner import run_lesson
 from dask_cluster_lab.commands.transcripts import difference
 from dask_cluster_lab.errors import ChecksFailed
+from dask_cluster_lab.orchestrator.processes import with_parent
 
 
 @contextlib.contextmanager
-def busy_cores() -> Iterator[None]:
+def busy_cores() -> Iterator[list[subprocess.Popen[bytes]]]:
     """One process for each core that does nothing but compute."""
-    burn = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(burn) for _ in range(os.cpu_count() or 1)]
+    burn = [*with_parent(), sys.executable, "-c", "while True: pass"]
+    processes = [  # in sessions of their own, where Ctrl-C does not reach them
+        subprocess.Popen(burn, start_new_session=True)
+        for _ in range(os.cpu_count() or 1)
+    ]
     try:
-        yield
+        yield processes
     finally:
         for process in processes:
             process.kill()

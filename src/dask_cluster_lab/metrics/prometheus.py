@@ -3,6 +3,7 @@
 The HTTP API is three lines of JSON, so this needs no client library.
 """
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -16,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from dask_cluster_lab.errors import LabError
 
 SECONDS = 10.0
+NO_ANSWER = (OSError, ValueError, http.client.HTTPException)
+"""What ``urlopen`` and the reading of its answer raise if there is none, or junk."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Prometheus:
             reason = error.read().decode(errors="replace")
             with_reason = _reason(reason) or f"status {error.code}"
             raise LabError(f"Prometheus refused the question: {with_reason}.") from None
-        except (OSError, ValueError) as error:
+        except NO_ANSWER as error:
             raise LabError(
                 f"Prometheus at {self.address} does not answer ({error}); "
                 "'make up PROFILE=monitoring' starts it."
@@ -87,6 +90,19 @@ def _reason(body: str) -> str:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def scrape(address: str) -> dict[str, list[Series]]:
+    """What a target exposes at ``address``/metrics, by sample name, as Prometheus gets
+    it; ``LabError`` if it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+            return samples(answer.read().decode())
+    except NO_ANSWER as error:
+        raise LabError(
+            f"{address}/metrics does not answer ({error}); 'make ps' shows what runs, "
+            "'make up' with its PROFILE starts it again."
+        ) from None
 
 
 def samples(text: str) -> dict[str, list[Series]]:

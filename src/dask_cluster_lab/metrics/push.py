@@ -6,6 +6,7 @@ ever: a group of series stays until it is deleted with exactly the key that it w
 pushed with. So whoever pushes has to delete.
 """
 
+import http.client
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from prometheus_client import (
     push_to_gateway,
     pushadd_to_gateway,
 )
+
+from dask_cluster_lab.errors import LabError
+from dask_cluster_lab.metrics.prometheus import scrape
 
 SECONDS = 5.0
 
@@ -33,25 +37,33 @@ class Group:
     def push(self, registry: CollectorRegistry) -> None:
         """Replace the group by what is in the registry: what it had before is gone.
 
-        Raises ``OSError`` if the gateway does not take it.
+        Raises ``LabError`` if the gateway does not take it, as ``add`` and ``delete``.
         """
-        push_to_gateway(
-            self.gateway, self.job, registry, grouping_key=dict(self.key),
-            timeout=SECONDS,
-        )  # fmt: skip
+        with _for_people(self.gateway):
+            push_to_gateway(
+                self.gateway, self.job, registry, grouping_key=dict(self.key),
+                timeout=SECONDS,
+            )  # fmt: skip
 
     def add(self, registry: CollectorRegistry) -> None:
         """Replace metrics of the same names and keep the group's others."""
-        pushadd_to_gateway(
-            self.gateway, self.job, registry, grouping_key=dict(self.key),
-            timeout=SECONDS,
-        )  # fmt: skip
+        with _for_people(self.gateway):
+            pushadd_to_gateway(
+                self.gateway, self.job, registry, grouping_key=dict(self.key),
+                timeout=SECONDS,
+            )  # fmt: skip
 
     def delete(self) -> None:
         """Remove the group; it does not matter whether it was there."""
-        delete_from_gateway(
-            self.gateway, self.job, grouping_key=dict(self.key), timeout=SECONDS
-        )
+        with _for_people(self.gateway):
+            delete_from_gateway(
+                self.gateway, self.job, grouping_key=dict(self.key), timeout=SECONDS
+            )
+
+    def give_up(self) -> None:
+        """Remove the group if the gateway still answers: for the way out."""
+        with suppress(LabError):
+            self.delete()
 
 
 @contextmanager
@@ -64,5 +76,21 @@ def pushed(gateway: str, job: str, **key: str) -> Iterator[Group]:
     try:
         yield group
     finally:
-        with suppress(OSError):
-            group.delete()
+        group.give_up()
+
+
+def groups(gateway: str) -> list[dict[str, str]]:
+    """The keys of all groups that a gateway has, ``job`` among their labels."""
+    found = scrape(gateway).get("push_time_seconds", [])
+    return [series.labels for series in found]
+
+
+@contextmanager
+def _for_people(gateway: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        raise LabError(
+            f"the Pushgateway at {gateway} does not answer ({error}); "
+            "'make up PROFILE=monitoring' starts it again."
+        ) from None

@@ -242,6 +242,7 @@ def run_totals(client: "Client", run: str, limit: int = LIMIT) -> Iterator[RunRe
             f"the scheduler counts the run {other!r}; wait for its end, or use "
             "'make restart'."
         )
+    client.run_on_scheduler(remove_totals)  # of this run, left by a killed client
     client.register_plugin(RunTotals(run, limit))
     try:
         yield RunReader(client)

@@ -12,14 +12,17 @@ builds on.
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import Worker, WorkerPlugin, get_worker
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 from dask_cluster_lab.metrics.labels import OUTCOMES, STAGES, register
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 RESIDUAL_BUCKETS = (0.01, 0.025, 0.04, 0.045, 0.05, 0.06, 0.075, 0.1)
 """Metres. The gate's threshold, 0.05, is one of them, so that the share of tiles beyond
@@ -122,6 +125,21 @@ class WorkerMetrics(WorkerPlugin):
     def teardown(self, worker: Worker) -> None:
         """Called by Dask when the plugin is unregistered, and when the worker ends."""
         uninstall()
+
+
+@contextmanager
+def worker_metrics(client: "Client") -> Iterator[None]:
+    """The plugin for the time of a run, every count at zero at its start.
+
+    What a run left that was killed is removed first, counts included.
+    """
+    with suppress(ValueError):  # nothing was left
+        client.unregister_worker_plugin(WorkerMetrics.name)
+    client.register_plugin(WorkerMetrics())
+    try:
+        yield
+    finally:
+        client.unregister_worker_plugin(WorkerMetrics.name)
 
 
 @dataclass

@@ -8,8 +8,10 @@ import urllib.request
 from typing import Any
 
 from dask_cluster_lab.errors import LabError
+from dask_cluster_lab.metrics.prometheus import NO_ANSWER
 
 SECONDS = 120.0
+ACTIVE = ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"]
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 
 
@@ -32,7 +34,7 @@ class Dagster:
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as response:
                 answer = json.load(response)
-        except (OSError, ValueError) as error:
+        except NO_ANSWER as error:
             raise LabError(
                 f"Dagster at {self.endpoint} does not answer ({error}); "
                 "'make up PROFILE=orchestrator' starts it."
@@ -80,6 +82,15 @@ class Dagster:
         """The status of a run, as in ``QUEUED`` or ``FAILURE``."""
         query = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
         return str(self.ask(query, id=run)["runOrError"]["status"])
+
+    def active(self, job: str) -> list[str]:
+        """The runs of a job that wait or run, the newest first."""
+        found = self.ask(
+            "query($filter: RunsFilter) { runsOrError(filter: $filter) {"
+            " ... on Runs { results { runId } } } }",
+            filter={"pipelineName": job, "statuses": ACTIVE},
+        )
+        return [run["runId"] for run in found["runsOrError"]["results"]]
 
     def ended(self, *runs: str) -> bool:
         """Whether all of these runs have ended, one way or another."""

@@ -6,7 +6,6 @@ place, gone on. What was done to them is undone at the end.
 
 import contextlib
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +16,7 @@ from dask_cluster_lab.cluster import (
     DAGSTER_SERVICE,
     ClusterSession,
 )
-from dask_cluster_lab.metrics.prometheus import Series, samples
+from dask_cluster_lab.metrics.prometheus import Series, scrape
 from dask_cluster_lab.orchestrator import processes
 from dask_cluster_lab.orchestrator.api import Dagster
 
@@ -31,9 +30,8 @@ class Exporter:
         self.address = address
 
     def scrape(self) -> dict[str, list[Series]]:
-        """All series by name, as Prometheus would get them; ``OSError`` if none."""
-        with urllib.request.urlopen(f"{self.address}/metrics", timeout=30) as answer:
-            return samples(answer.read().decode())
+        """All series by name, as Prometheus would get them; ``LabError`` if none."""
+        return scrape(self.address)
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of the series that have these labels; 0 without any."""
