@@ -17,6 +17,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -300,10 +301,8 @@ def main() -> None:
 
 
 def live(lesson: Lesson) -> dict[str, float]:
-    """Tiles that each live worker counts, by its own metrics."""
-    found: dict[str, float] = dict.fromkeys(
-        (worker.address for worker in lesson.session.workers()), 0.0
-    )
+    """Tiles that each live worker counts, by its own metrics; some may just come up."""
+    found: dict[str, float] = defaultdict(float)
     for outcome in OUTCOMES:
         labels = {"stage": STAGE, "outcome": outcome}
         counts = lesson.session.client.run(value_here, "survey_units_total", labels)
