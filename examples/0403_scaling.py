@@ -233,12 +233,16 @@ def main() -> None:
             f"{slower:.1f}x as long on {slots[least]} slots as on {slots[most]}",
             needs="two workers",
         )
-        same = median["long, least"] / median["long, most"]
+        # The quickest of five: what the machine does beside it only adds.
+        at_most, at_least = (
+            min(times[f"long, {n}"].seconds) for n in ("most", "least")
+        )
+        same = at_least / at_most
         lesson.check(
             "one long task does not care how many there are",
             1 / 1.5 < same < 1.5,
-            f"{median['long, most']:.2f} s on {slots[most]} slots, "
-            f"{median['long, least']:.2f} s on {slots[least]}",
+            f"{at_most:.2f} s on {slots[most]} slots, "
+            f"{at_least:.2f} s on {slots[least]}; the quickest of five",
             needs="two workers",
         )
 

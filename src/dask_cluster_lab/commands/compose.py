@@ -320,8 +320,14 @@ def _remove_strays() -> None:
 def _unpause() -> None:
     """Let go on what a lesson froze that was killed: Compose cannot start that."""
     paused = ("--filter=status=paused", _of_this_project())
-    if found := _ask("docker", "ps", "--quiet", *paused):
-        _ask("docker", "unpause", *found.split())
+    if not (found := _ask("docker", "ps", "--quiet", *paused)):
+        return
+    _ask("docker", "unpause", *found.split())
+    # Nor does it start what depends on one that still counts as unhealthy.
+    unhealthy = ("--filter=health=unhealthy", _of_this_project())
+    deadline = time.monotonic() + WAIT_SECONDS
+    while _ask("docker", "ps", "--quiet", *unhealthy) and time.monotonic() < deadline:
+        time.sleep(0.5)
 
 
 def _compose(
