@@ -52,12 +52,13 @@ def survey(client: Client, server: Prometheus) -> Iterator[RunReader]:
                 "Prometheus to have every series of three workers",
             )
             client.gather(client.map(survey_tile, range(TILES), pure=False))
-            eventually(
-                lambda: (
-                    server.value('sum(survey_run_units_total{stage="ingest"})') == TILES
-                ),
-                "Prometheus to hear of all tiles",
-            )
+
+            def heard() -> set[float]:
+                """Of the scheduler and of the workers: each is scraped on its own."""
+                metrics = ("survey_run_units_total", "survey_units_total")
+                return {server.value(f'sum({m}{{stage="ingest"}})') for m in metrics}
+
+            eventually(lambda: heard() == {TILES}, "Prometheus to hear of all tiles")
             yield reader
     finally:
         client.unregister_worker_plugin(WorkerMetrics.name)
