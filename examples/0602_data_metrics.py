@@ -37,7 +37,7 @@ from dask_cluster_lab.metrics.prometheus import Prometheus, value_here
 from dask_cluster_lab.metrics.push import pushed
 from dask_cluster_lab.metrics.series_plot import save_growth
 from dask_cluster_lab.metrics.survey import THRESHOLD, TILES, expected, survey_tile
-from dask_cluster_lab.metrics.work import WorkerMetrics
+from dask_cluster_lab.metrics.work import WorkerMetrics, remove_left_over
 from dask_cluster_lab.reports import fetched_from_outside, reports_folder, save_facts
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def main() -> None:
         )
 
         lesson.section("A plugin that brings it to all")
-        with contextlib.suppress(ValueError):  # what a killed lesson left
-            client.unregister_worker_plugin(WorkerMetrics.name)
+        remove_left_over(client)  # of a lesson that was killed
         client.register_plugin(WorkerMetrics())
         undo.callback(client.unregister_worker_plugin, WorkerMetrics.name)
         zeros = list(client.run(value_here, UNITS, ok).values())

@@ -364,14 +364,16 @@ def _require_scheduler(target: Address) -> None:
         raise UsageError(f"what answers at {target} is a Dask {role}, not a scheduler.")
 
 
-def _expected_workers(session: ClusterSession) -> int:
-    """How many workers should register: the running worker containers, where ours.
+def _expected_workers(session: ClusterSession) -> set[str]:
+    """Hosts whose workers should register: the running worker containers, where ours.
+
+    Not their number alone: one that is gone may still be registered for a moment.
 
     The containers' DNS knows them by the name of their service, so this needs no Docker
     on the client's side and follows every ``make scale``.
     """
     if session.kind == "remote":
-        return 1
+        return set()
     try:
         answer = session.client.run_on_scheduler(
             socket.gethostbyname_ex, WORKER_SERVICE
@@ -381,19 +383,20 @@ def _expected_workers(session: ClusterSession) -> int:
             f"the cluster at {session.address} has a scheduler but no running worker; "
             "'make up' brings the workers back."
         ) from None
-    return len(answer[2])
+    return set(answer[2])
 
 
 def _wait_for_workers(session: ClusterSession, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while True:
         expected = _expected_workers(session)
-        present = len(session.workers())
-        if present >= expected:
+        present = {worker.host for worker in session.workers()}
+        if present and present >= expected:
             return
         if time.monotonic() > deadline:
+            there, all_ = len(present & expected), max(1, len(expected))
             raise LabError(
-                f"{present} of {expected} workers registered at {session.address} "
+                f"{there} of {all_} workers registered at {session.address} "
                 f"within {seconds:g} s; 'make logs' says why, 'make up' mends it."
             )
         time.sleep(0.1)

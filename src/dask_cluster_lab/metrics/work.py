@@ -12,7 +12,7 @@ builds on.
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from dask_cluster_lab.metrics.labels import OUTCOMES, STAGES, register
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler
 
 RESIDUAL_BUCKETS = (0.01, 0.025, 0.04, 0.045, 0.05, 0.06, 0.075, 0.1)
 """Metres. The gate's threshold, 0.05, is one of them, so that the share of tiles beyond
@@ -127,14 +127,23 @@ class WorkerMetrics(WorkerPlugin):
         uninstall()
 
 
+def remove_left_over(client: "Client") -> None:
+    """Remove the plugin that a killed program left, counts included, if one did."""
+
+    def is_there(dask_scheduler: "Scheduler") -> bool:
+        return WorkerMetrics.name in dask_scheduler.worker_plugins
+
+    if client.run_on_scheduler(is_there):  # asked first: the refusal would be logged
+        client.unregister_worker_plugin(WorkerMetrics.name)
+
+
 @contextmanager
 def worker_metrics(client: "Client") -> Iterator[None]:
     """The plugin for the time of a run, every count at zero at its start.
 
     What a run left that was killed is removed first, counts included.
     """
-    with suppress(ValueError):  # nothing was left
-        client.unregister_worker_plugin(WorkerMetrics.name)
+    remove_left_over(client)
     client.register_plugin(WorkerMetrics())
     try:
         yield
