@@ -120,6 +120,8 @@ def test_worker_cut_off_from_the_network(healed: ComposeCluster) -> None:
         stderr = ends_with(process, 1, 90)
     assert_one_sentence(stderr, "no heartbeat", "cut off")
     docker("rm", "--force", worker)
+    # Its connection never ended: the scheduler lists it until a heartbeat is overdue.
+    eventually(lambda: registered(healed) == 2, "it is forgotten", 400)
 
 
 def test_data_that_died_with_its_worker(own: ComposeCluster) -> None:
