@@ -120,9 +120,10 @@ def main() -> None:
 
         if lab and (left := lab.dagster.active(JOB)):
             print(f"Runs of {JOB} that were there before are cancelled: {len(left)}.")
+            before = outcomes(lab.exporter)
             for one in left:
                 lab.dagster.cancel(one)
-            lesson.until(lambda: lab.dagster.ended(*left), "their end", PATIENCE)
+            until_ended(lesson, lab, left, before)
 
         lesson.section("A run that ends well")
         well, scraped = Heard(), float("nan")

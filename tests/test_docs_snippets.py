@@ -1,5 +1,6 @@
 """The short code on the pages of the site runs, and does what the pages say."""
 
+import gc
 import re
 import runpy
 from collections.abc import Iterator
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from compose_cluster import ROOT
-from distributed import Client, LocalCluster
+from distributed import Client, Future, LocalCluster
+from support import eventually
 
 DOCS = ROOT / "docs"
 SNIPPETS = sorted((DOCS / "snippets").glob("*.py"))
@@ -53,3 +55,38 @@ def test_every_snippet_is_shown_and_nothing_else() -> None:
     assert set(SHOWN.findall(text)) == there
     included = re.findall(r"^```\{literalinclude\} /snippets/", text, re.MULTILINE)
     assert len(SHOWN.findall(text)) == len(included)
+
+
+runs: list[int] = []
+
+
+def fails(number: int) -> None:
+    runs.append(number)
+    raise OSError("a read error")
+
+
+def test_a_failure_that_was_raised_is_held_until_release(threads: str) -> None:
+    """What the page of 0103 says: letting go of the names is not enough."""
+    runs.clear()  # the workers are threads of this process
+
+    def submit(client: Client) -> Future[None]:
+        future = client.submit(fails, 1)
+        with pytest.raises(OSError, match="a read error"):
+            future.result(timeout=30)
+        return future
+
+    def forgotten() -> bool:
+        return client.run_on_scheduler(lambda dask_scheduler: not dask_scheduler.tasks)
+
+    with Client(threads, timeout=30) as client:
+        first, second = submit(client), submit(client)
+        assert runs == [1], "the second is the first"
+        first.release()
+        second.release()
+        eventually(forgotten, "the task is forgotten", 30)
+        third = submit(client)
+        assert runs == [1, 1]
+        del first, second, third
+        gc.collect()
+        submit(client).release()
+        assert runs == [1, 1], "it is held"

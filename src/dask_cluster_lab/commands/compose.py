@@ -301,7 +301,9 @@ def _output(*arguments: str) -> str | None:
 def _of_this_project() -> str:
     """The filter for what Docker has of this Compose project."""
     project = _output("config", "--format", "json")
-    name = json.loads(project)["name"] if project else ""
+    if not project:
+        raise LabError("docker compose config failed; 'make ps' shows why.")
+    name = json.loads(project)["name"]
     return f"--filter=label=com.docker.compose.project={name}"
 
 

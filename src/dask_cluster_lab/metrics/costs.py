@@ -84,7 +84,8 @@ def scheduler_ratio(client: "Client") -> float:
 
     client.register_plugin(WorkerMetrics())
     try:
-        spent(bare), spent_counting()  # the warm-up
+        spent(bare)  # the warm-up
+        spent_counting()
         ratios = []
         for number in range(ROUNDS):
             if number % 2:

@@ -87,6 +87,7 @@ def groups(gateway: str) -> list[dict[str, str]]:
 
 @contextmanager
 def _for_people(gateway: str) -> Iterator[None]:
+    """What goes wrong with a gateway as one sentence."""
     try:
         yield
     except (OSError, http.client.HTTPException) as error:
