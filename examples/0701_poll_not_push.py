@@ -102,6 +102,11 @@ def main() -> None:
     ):
         gateway = session.pushgateway
         lab = undo.enter_context(watched(session)) if lesson.can("dagster") else None
+        if lab and session.kind == "compose" and not gateway:
+            raise LabError(
+                "the jobs of this lesson push to a Pushgateway, which is not up; "
+                "'make up PROFILE=orchestrator' starts it."
+            )
         # A Pushgateway comes with the containers, and not without.
         pushes: Need = "pushgateway" if lab else "dagster"
         scrapes: Need = "prometheus" if lab else "dagster"

@@ -633,19 +633,34 @@ def test_down_does_not_say_that_a_volume_went_which_did_not(docker: FakeDocker) 
 OURS = "--filter=label=com.docker.compose.project=small"
 
 
+STRAYS = (
+    "ps --all --format={{.Names}} "
+    f"{OURS} --filter=label=com.docker.compose.oneoff=True"
+)
+
+
 @pytest.mark.parametrize(
-    "command", [compose.down, compose.restart, lambda: compose.scale(2)]
+    "command", [compose.up, compose.down, compose.restart, lambda: compose.scale(2)]
 )
 def test_workers_of_a_killed_lesson_are_removed(
-    command: Callable[[], Any], running: FakeDocker
+    command: Callable[[], Any], running: FakeDocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("DASK_WORKERS", "2")
     running.on("compose ps --all --quiet", "echo 0123456789ab")
-    running.on(
-        f"ps --all --quiet {OURS} --filter=label=com.docker.compose.oneoff=True",
-        "echo 111; echo 222",
-    )
+    running.on(STRAYS, "echo eager_bell; echo calm_hall")
     command()
-    assert running.calls("rm") == ["rm --force 111 222"]
+    assert running.calls("rm") == ["rm --force eager_bell calm_hall"]
+
+
+def test_ps_names_the_workers_of_a_killed_lesson(
+    docker: FakeDocker, capfd: Capture
+) -> None:
+    docker.on(STRAYS, "echo eager_bell")
+    compose.ps()
+    assert capfd.readouterr().out == (
+        "$ docker compose ps --all\n"
+        "eager_bell: of a lesson; if none runs, 'make up' removes it.\n"
+    )
 
 
 @pytest.mark.parametrize("command", [compose.up, compose.restart])

@@ -62,6 +62,7 @@ def up() -> None:
     if with_grafana and os.environ.get("GRAFANA_IMAGE") != "none":
         os.environ["COMPOSE_PROFILES"] = ",".join([*_profiles(), GRAFANA])
     _require_free_ports()
+    _remove_strays()
     _unpause()
     _compose(
         "up",
@@ -196,6 +197,8 @@ def ps() -> None:
     require_docker()
     _all_profiles()
     _compose("ps", "--all", failure="docker compose ps failed")
+    for name in _strays():
+        print(f"{name}: of a lesson; if none runs, 'make up' removes it.")
 
 
 def logs() -> None:
@@ -311,12 +314,17 @@ def _volumes() -> str | None:
     return _ask("docker", "volume", "ls", "--quiet", _of_this_project())
 
 
-def _remove_strays() -> None:
-    """Remove the workers of a lesson that was killed, which Compose does not count."""
+def _strays() -> list[str]:
+    """Names of what a lesson started that was killed, which Compose does not count."""
     one_off = "--filter=label=com.docker.compose.oneoff=True"
-    ours = _of_this_project()
-    if found := _ask("docker", "ps", "--all", "--quiet", ours, one_off):
-        _ask("docker", "rm", "--force", *found.split())
+    names = "--format={{.Names}}"
+    found = _ask("docker", "ps", "--all", names, _of_this_project(), one_off)
+    return (found or "").split()
+
+
+def _remove_strays() -> None:
+    if strays := _strays():
+        _ask("docker", "rm", "--force", *strays)
 
 
 def _unpause() -> None:
