@@ -13,7 +13,7 @@ import socket
 import urllib.request
 
 import dask
-from distributed import get_worker
+from distributed import get_worker, wait
 
 from dask_cluster_lab import Lesson, connect, run
 
@@ -66,10 +66,14 @@ def main() -> None:
 
         lesson.section("Capacity is two numbers, and only one of them adds up")
         threads = client.run(lambda dask_worker: dask_worker.state.nthreads)
-        limits = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit)
+        limits = {worker.address: worker.memory_limit / 2**30 for worker in workers}
         slots, memory = sum(threads.values()), sum(limits.values())
+        result = client.submit(bytes, 1_000_000, pure=False)
+        wait(result)
+        holders = client.who_has()[result.key]
+        limit = max(limits[holder] for holder in holders)
         print(f"{slots} slots: so many tasks run at once, on whichever worker is free.")
-        print(f"{memory / 2**30:.1f} GiB in all. But a result or a chunk lives on one")
+        print(f"{memory:.1f} GiB in all. But a result or a chunk lives on one")
         print("worker, so the limit that counts is the single worker's.")
         lesson.check(
             "threads add up: the workers' own threads are the scheduler's slots",
@@ -77,9 +81,9 @@ def main() -> None:
             f"{' + '.join(str(n) for n in threads.values())} = {slots}",
         )
         lesson.check(
-            "memory does not pool: no worker's limit is the sum",
-            max(limits.values()) < memory,
-            f"{max(limits.values()) / 2**30:.1f} of {memory / 2**30:.1f} GiB",
+            "memory does not pool: a result has one worker, whose limit is not the sum",
+            len(holders) == 1 and (limit < memory or not limit),
+            f"{limit:.1f} of {memory:.1f} GiB for what is on {len(holders)} worker",
             needs="two workers",
         )
 

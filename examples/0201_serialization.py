@@ -28,6 +28,7 @@ from distributed import wait
 from distributed.protocol import serialize
 
 from dask_cluster_lab import Lesson, connect, interleave, run
+from dask_cluster_lab.lesson import say
 from dask_cluster_lab.logs import captured_log
 
 SHAPE = (4_000, 250)  # rows x columns of float64: 8 MB
@@ -139,8 +140,10 @@ def main() -> None:
                 ]
             ],
         )
-        print(f"So this scheduler took {1 / share:.0f} tasks/s from one client. A task")
-        print("that is shorter than that allows costs more to send than to run.")
+        say(
+            f"So this scheduler took {1 / share:.0f} tasks/s from one client. A task "
+            f"shorter than {milliseconds(share)} takes longer to send than to run."
+        )
         here = min(timeit.repeat(lambda: same(0), number=1000, repeat=5)) / 1000
         lesson.check(
             "the round trip is all overhead",
@@ -200,7 +203,9 @@ def main() -> None:
         )
         lesson.check(
             "both give the same mean, to 1e-12",
-            math.isclose(*(t.result for t in timings.values()), abs_tol=1e-12),
+            math.isclose(
+                *(t.result for t in timings.values()), rel_tol=0, abs_tol=1e-12
+            ),
             " and ".join(f"{t.result:.6f}" for t in timings.values()),
         )
 

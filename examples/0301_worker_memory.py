@@ -1,16 +1,17 @@
 """What happens as a worker's memory fills?
 
 What:  reads the thresholds on the workers, tells kinds of memory apart, then crosses
-       two thresholds on one worker: results go to disk, and the worker pauses.
+       them on one worker: results go to disk, it pauses, and its nanny ends it.
 Why:   a worker that fills up raises no error. It slows down, then it takes no more
        work, and from the client either looks like a program that hangs.
 Needs: any cluster; holds a quarter of a worker's memory and, where workers may be
-       disturbed, fills one to 88 % of its limit; leaves nothing behind.
+       disturbed, fills one that has a nanny to 98 % of its limit, which ends it.
 Run:   make run EXAMPLE=0301_worker_memory
 """
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ TILE = 16  # MiB of one result
 HELD = 128  # MiB without a key
 MOST_CHUNKS = 24  # a quarter of the limit in compose.yml
 PATIENCE = 60  # seconds
+OLD_AFTER = "distributed.worker.memory.recent-to-old-time"  # the scheduler's setting
 
 
 def make_tile(number: int) -> np.ndarray:
@@ -84,9 +86,11 @@ def let_go(dask_worker: "Worker") -> None:
     vars(dask_worker).pop("held_by_0301", None)
 
 
-def on_disk(keys: Collection[str], dask_worker: "Worker") -> int:
-    """How many of these results the worker has moved from memory to its disk."""
-    return len(set(keys) & set(getattr(dask_worker.data, "disk", ())))
+def kept(keys: Collection[str], dask_worker: "Worker") -> tuple[int, int]:
+    """How many of these results the worker has in memory, and how many on its disk."""
+    there = set(keys) & set(dask_worker.data)
+    on_disk = there & set(getattr(dask_worker.data, "disk", ()))
+    return len(there - on_disk), len(on_disk)
 
 
 def states_on_worker(keys: list[str], dask_worker: "Worker") -> list[str]:
@@ -173,7 +177,7 @@ def main() -> None:
         )
 
         lesson.section("What Dask knows of, and what it does not")
-        undo.callback(client.run, let_go, workers=[one])
+        undo.callback(client.run, let_go)
         ask(let_go)  # what a run that lost its scheduler may have left
         moments = {"at rest": memory()}
         ask(hold, HELD)
@@ -185,7 +189,8 @@ def main() -> None:
         survey = rng.random((n_chunks, TILE * MIB // 8), chunks=(1, -1)).persist()
         wait(survey)
         size = survey.nbytes / MIB
-        lesson.until(lambda: managed() - before == size, "heartbeats")
+        lesson.until(lambda: managed() - before == size, "the scheduler to hear of it")
+        lesson.until(lambda: memory()["unmanaged_recent"] > 0.9 * HELD, "heartbeats")
         moments["and its part of an array"] = memory()
         there = managed() - before
         lesson.table(
@@ -195,10 +200,11 @@ def main() -> None:
                 for when, now in moments.items()
             ],
         )
+        old_after = client.run_on_scheduler(dask.config.get, OLD_AFTER)
         print(
             "Results have keys and are managed. The rest of the process is not: old is"
         )
-        print("the least of it in the last 30 s, recent what came on top.")
+        print(f"the least of it in the last {old_after}, recent what came on top.")
         lesson.check(
             "what has no key is unmanaged, and recent at first",
             held["unmanaged_recent"] > HELD / 2
@@ -218,25 +224,25 @@ def main() -> None:
 
         lesson.section("Above target, results go to disk")
         n_tiles = int(at["target"] * limit / TILE) + 8
-        moved, in_memory, depths = 0, 0.0, [0.0]
+        in_memory, on_disk, depths = 0, 0, [0.0]
         if lesson.can(fill):
             tiles = client.map(make_tile, range(n_tiles), workers=[one], pure=False)
             wait(tiles)
             keys = [tile.key for tile in tiles]
-            most = at["target"] * limit
-            lesson.until(lambda: 0 < memory()["managed"] <= most, "heartbeats")
-            moved, in_memory = ask(on_disk, keys), memory()["managed"]
+            in_memory, on_disk = ask(kept, keys)
             # The newest first, which are in memory. The other way round, each that
             # comes back from the disk would push out the next.
             means = client.map(mean_depth, tiles[::-1], workers=[one], pure=False)
             depths = client.gather(means)[::-1]
             del tiles, means
-            lesson.until(lambda: not ask(on_disk, keys), "the release")
+            lesson.until(lambda: ask(kept, keys) == (0, 0), "the release")
         lesson.check(
             f"of {n_tiles} results of {TILE} MiB, what is too much went to disk",
-            moved >= 7 and 0 < in_memory <= at["target"] * limit,
-            f"~{moved} there, ~{in_memory:.0f} MiB in memory; target is "
-            f"{at['target'] * limit:.0f} MiB",
+            on_disk >= 7
+            and in_memory + on_disk == n_tiles
+            and in_memory * TILE <= at["target"] * limit,
+            f"~{on_disk} there and ~{in_memory} in memory, ~{in_memory * TILE} MiB; "
+            f"target is {at['target'] * limit:.0f} MiB",
             needs=fill,
         )
         lesson.check(
@@ -248,11 +254,11 @@ def main() -> None:
 
         lesson.section("Above pause, a worker starts nothing")
         ran = queued = pinned = free = ("", "", "")
-        status, on_its_disk, process, results = "", 0, 0.0, [""] * 4
+        status, on_disk, process, results = "", 0, 0.0, [""] * 4
         if lesson.can(fill):
-            kept = client.map(make_tile, range(2), workers=[one], pure=False)
-            wait(kept)
-            kept_keys = [tile.key for tile in kept]
+            tiles = client.map(make_tile, range(2), workers=[one], pure=False)
+            wait(tiles)
+            keys = [tile.key for tile in tiles]
             busy = client.map(
                 work_until_paused, range(threads), workers=[one], pure=False
             )
@@ -274,15 +280,15 @@ def main() -> None:
                 wait([*busy, tasks[3]], timeout=10 if len(workers) > 1 else 2)
             with contextlib.suppress(TimeoutError):
                 wait(tasks[1:3], timeout=1)  # without a deadline, it would be for ever
-            lesson.until(lambda: ask(on_disk, kept_keys) == len(kept), "the spilling")
-            on_its_disk, process = ask(on_disk, kept_keys), ask(process_memory)
-            keys = [task.key for task in tasks]
+            lesson.until(lambda: ask(kept, keys) == (0, 2), "the spilling")
+            (_, on_disk), process = ask(kept, keys), ask(process_memory)
+            sent = [task.key for task in tasks]
             ran, queued, pinned, free = states = [
                 (str(status), there, here)
                 for status, there, here in zip(
                     [task.status for task in tasks],
-                    client.run_on_scheduler(states_on_scheduler, keys),
-                    ask(states_on_worker, keys),
+                    client.run_on_scheduler(states_on_scheduler, sent),
+                    ask(states_on_worker, sent),
                     strict=True,
                 )
             ]
@@ -294,6 +300,7 @@ def main() -> None:
             ask(let_go)
             wait(tasks)
             results = client.gather(tasks)
+            del tiles, busy, tasks
         lesson.check(
             "the worker paused itself, and the scheduler knows",
             status == "paused" and process > at["pause"] * limit,
@@ -324,9 +331,9 @@ def main() -> None:
             needs=fill if len(workers) > 1 else "two workers",
         )
         lesson.check(
-            "spilling cannot help: it moves results, and what is held is none",
-            on_its_disk == 2 and process > at["spill"] * limit,
-            f"{on_its_disk} of 2 results are on disk, ~{process:.0f} MiB stay",
+            "spilling cannot help: only results have keys, and can go to disk",
+            on_disk == 2 and process > at["spill"] * limit,
+            f"{on_disk} of 2 results are there, ~{process:.0f} MiB stay",
             needs=fill,
         )
         now = session.workers()[0].status
@@ -334,6 +341,42 @@ def main() -> None:
             "when the memory is free again it resumes, and what waited runs there",
             now == "running" and results[1:3] == [one, one],
             f"it is {now}, and {results.count(one)} tasks ran on it",
+            needs=fill,
+        )
+
+        lesson.section("Above terminate, its nanny ends it")
+        ended: dict[str, Any] = {"pid": 0, "rss": 0}
+        pid, holders, depth, n_after = -1, [""], 0.0, 0
+        if lesson.can(fill):
+            # Elsewhere only once this worker is gone.
+            tile = client.submit(
+                make_tile, 7, workers=[one], allow_other_workers=True, pure=False
+            )
+            wait(tile)
+            pid, holders = ask(os.getpid), client.who_has()[tile.key]
+            began = client.run_on_scheduler(time.time)
+            over = (at["terminate"] + 1) / 2 * limit
+            with contextlib.suppress(OSError):  # who should answer may be gone by then
+                ask(hold, over - ask(process_memory))
+            lesson.until_workers(len(workers), without=[one])
+            n_after = len(session.workers())
+            for when, event in client.get_events("worker-restart-memory"):
+                if when > began and event["worker"] == one:
+                    ended = event
+            depth = mean_depth(tile.result(timeout=PATIENCE))
+        lesson.check(
+            "its nanny ended the process and started another",
+            ended["pid"] == pid
+            and ended["rss"] > at["terminate"] * limit * MIB
+            and n_after == len(workers),
+            f"at ~{ended['rss'] / MIB:.0f} MiB, terminate is "
+            f"{at['terminate'] * limit:.0f} MiB; {n_after} workers again",
+            needs=fill,
+        )
+        lesson.check(
+            "no error comes home: the result that it alone had is computed again",
+            list(holders) == [one] and depth == 7,
+            f"{len(holders)} worker had it, which is gone; it reads {depth:g} m",
             needs=fill,
         )
 

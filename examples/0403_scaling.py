@@ -64,6 +64,13 @@ def times_run(key: str, dask_scheduler: "Scheduler") -> int:
     return sum(step[2] == "processing" for step in dask_scheduler.story(key))
 
 
+def joined_after(since: float, dask_scheduler: "Scheduler") -> float:
+    """Seconds from ``since`` to the next registration of a worker, by the event log."""
+    log = dask_scheduler.get_events("all")
+    joined = (when for when, e in log if when > since and e["action"] == "add-worker")
+    return min(joined, default=math.nan) - since
+
+
 def long_enough(overhead: float) -> float:
     """Seconds of a task that let ``overhead`` seconds a batch decide nothing.
 
@@ -92,8 +99,10 @@ class Departure:
     """Whether every result is the right one in the end."""
     scattered: str = "not asked"
     """What became of the scattered tile."""
-    left_at: float = field(default=math.nan, compare=False)
+    since: float = field(default=math.nan, compare=False)
+    """The scheduler's time, from which ``back_after`` counts."""
     back_after: float = field(default=math.nan, compare=False)
+    """Seconds until a worker was registered in its place."""
 
     def __str__(self) -> str:
         return (
@@ -125,7 +134,7 @@ def depart(lesson: Lesson, worker: str, leave: Callable[[], object]) -> Departur
 
     lesson.until(lambda: all(holders().values()), "the data to be there")
     held = sum(who == [worker] for who in holders().values())
-    left_at = time.monotonic()
+    since = client.run_on_scheduler(time.time)
     with contextlib.suppress(OSError):  # the connection may end with the worker
         leave()
 
@@ -148,7 +157,7 @@ def depart(lesson: Lesson, worker: str, leave: Callable[[], object]) -> Departur
         again=sum(runs) - N_TILES,
         right=np.array_equal(values, [make_tile(n) for n in range(N_TILES)]),
         scattered=scattered,
-        left_at=left_at,
+        since=since,
     )
 
 
@@ -171,7 +180,7 @@ def main() -> None:
             return worker_containers(session)[host]
 
         def ended(host: str) -> bool:
-            return lesson.until(lambda: not container(host).running, "its end", 30)
+            return lesson.until(lambda: not container(host).running, "its end", 45)
 
         steps = rungs(len(workers))
         used: dict[int, set[str]] = {rung: set() for rung in steps}
@@ -279,23 +288,25 @@ def main() -> None:
             print("Each task that ends is followed by another, and meanwhile:")
             print(f"$ docker start {container(host).name}")
             known, keys, began = set(addresses) - {leaver}, [], time.monotonic()
+            retired.since = client.run_on_scheduler(time.time)
             with get_task_stream(client) as stream:
                 tasks = client.map(nap, range(n_tasks), pure=False)
                 start(container(host))
                 running = as_completed(tasks, with_results=True)
                 for future, place in running:
                     keys.append(future.key)
-                    retired.back_after = time.monotonic() - began
-                    if place not in known or retired.back_after > 60:
+                    if place not in known or time.monotonic() - began > 60:
                         break
                     running.add(client.submit(nap, 0, pure=False))
             undo.pop_all()  # it is back
+            retired.back_after = client.run_on_scheduler(joined_after, retired.since)
             ran = [span.worker for span in computes(records_of(stream.data, keys))]
             n_ran, n_new = len(ran), len([place for place in ran if place not in known])
         lesson.check(
             "the newcomer takes work from the batch, by the task stream",
             n_new > 0 and whole(),
-            f"~{n_new} of ~{n_ran} tasks, {retired.back_after:.1f} s after the start",
+            f"~{n_new} of ~{n_ran} tasks; registered {retired.back_after:.1f} s after "
+            "its start",
             needs=need,
         )
 
@@ -308,7 +319,7 @@ def main() -> None:
                 lesson, victim, lambda: client.run(os._exit, 1, workers=[victim])
             )
             lesson.until(whole, "a new worker", 60)
-            killed.back_after = time.monotonic() - killed.left_at
+            killed.back_after = client.run_on_scheduler(joined_after, killed.since)
             untouched = worker_containers(session) == before
             both = (retired, killed)
             lesson.table(
@@ -318,7 +329,11 @@ def main() -> None:
                     ("computed again", *(d.again for d in both)),
                     ("the scattered tile", *(d.scattered for d in both)),
                     ("comes back by itself", left == len(workers), untouched),
-                    ("until it is back", *(f"{d.back_after:.1f} s" for d in both)),
+                    (
+                        "registered again",
+                        f"{retired.back_after:.1f} s after docker start",
+                        f"{killed.back_after:.1f} s after the kill",
+                    ),
                 ],
             )
         lesson.check(
@@ -359,15 +374,20 @@ def main() -> None:
             small.adapt(maximum=MOST, interval="50ms", target_duration="100ms")
             waiting = its.map(nap, range(1_000), pure=False)
             grown = lesson.until(lambda: len(its.nthreads()) == MOST, "all workers")
+            most_workers = len(its.nthreads())
             its.cancel([number, *waiting])
             shrunk = lesson.until(lambda: not its.nthreads(), "them to leave")
             lesson.check(
                 f"with work to do it grows to its maximum, {MOST}; without, to none",
                 grown and shrunk,
-                f"{len(its.nthreads())} workers in the end",
+                f"{most_workers} workers with work, {len(its.nthreads())} in the end",
             )
-        print("adapt() asks its cluster object. Elsewhere that is a KubeCluster, an")
-        print("SSHCluster or a SLURMCluster. Compose has none: it is 'make scale N=5'.")
+        print(
+            "adapt() asks its cluster object, as those for Kubernetes or Slurm. A fixed"
+        )
+        print(
+            "list of hosts cannot grow. Compose has no such object: 'make scale N=5'."
+        )
 
 
 if __name__ == "__main__":

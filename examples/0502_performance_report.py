@@ -12,6 +12,7 @@ Run:   make run EXAMPLE=0502_performance_report
 import math
 import re
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from dask_cluster_lab.reports import (
 N = 4_000_000
 CHUNKS = {"good": 500_000, "bad": 16_000}  # elements, so 8 chunks and 250
 OTHER_TASKS = 5
+PAUSE = 0.5  # seconds
 ICON = re.compile(r'<link rel="shortcut icon"[^>]*>')
 WANTED = {"Summary", "Task Stream", "System", "Scheduler Logs", "Bandwidth (Workers)"}
 
@@ -62,13 +64,19 @@ def remainders(chunk: int) -> da.Array:
 
 
 def frozen(session: ClusterSession, chunk: int, page: Path) -> Run:
-    """Run the work once, inside of a report."""
+    """Run the work once, inside of a report.
+
+    A report picks tasks by time, and workers' clocks agree only roughly with it: so no
+    task runs shortly before or after its start.
+    """
     threads = {worker.address: worker.threads for worker in session.workers()}
+    time.sleep(PAUSE)
     with (
         performance_report(str(page), mode="inline"),
         get_task_stream() as stream,
         session.wire.count() as wire,
     ):
+        time.sleep(PAUSE)
         answer = int(remainders(chunk).compute())
     made = page.read_text(encoding="utf-8")
     page.write_text(ICON.sub("", made), encoding="utf-8")
@@ -95,7 +103,9 @@ def main() -> None:
         lesson.section("A file that opens offline")
         with tempfile.TemporaryDirectory() as scratch:
             page = Path(scratch) / "usual.html"
+            time.sleep(PAUSE)
             with performance_report(str(page)):
+                time.sleep(PAUSE)
                 with Client(session.address, timeout=10, set_as_default=False) as other:
                     other.gather(other.map(str, range(OTHER_TASKS), pure=False))
                 with get_task_stream() as stream:
@@ -197,9 +207,9 @@ def main() -> None:
         growth = (bad.megabytes - good.megabytes) / more
         lesson.check(
             "a report grows with the tasks in it; Bokeh itself is most of a small one",
-            0 < growth < good.megabytes,
+            0 < growth < good.megabytes and len(usual) < len(good.as_made) / 5,
             f"~{growth:.2f} MB for each 1,000 tasks, on top of "
-            f"~{good.megabytes:.1f} MB",
+            f"~{good.megabytes:.1f} MB; without Bokeh, ~{len(usual) / 1e6:.1f} MB",
         )
 
         lesson.section("Kept in reports/, with the facts beside it")

@@ -111,12 +111,18 @@ def main() -> None:
         show(lesson, job)
         processes = set(client.run(process).values())
         lesson.check(
-            "each worker is a process of its own, which computes beside the others",
+            "each worker is a process of its own",
             len(processes) == len(threads),
             f"{len(threads)} workers, {len(processes)} processes",
             needs="processes",
         )
-        slowest = {span.key for span in job.stragglers[:n_long]}
+        print("Stragglers, the worst of them first:")
+        worst = job.stragglers[:n_long]
+        lesson.table(
+            ["prefix", "worker", "time"],
+            [(prefix_of(s.key), s.worker, f"{s.seconds:.2f} s") for s in worst],
+        )
+        slowest = {span.key for span in worst}
         lesson.check(
             "the worst stragglers, over three times the median, are the long tasks",
             slowest == set(long_keys),

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import cloudpickle
 import dask
 import pytest
 from compose_cluster import ComposeCluster, docker
+from distributed.spill import SpillBuffer
 from lesson_runs import passes_on_the_cluster
 from support import load_lesson
 
@@ -44,10 +46,18 @@ def test_what_is_held_can_be_let_go_twice(lesson: ModuleType) -> None:
     assert vars(worker) == {}
 
 
-def test_on_disk_counts_only_the_keys_that_are_asked_for(lesson: ModuleType) -> None:
-    worker = SimpleNamespace(data=SimpleNamespace(disk={"a": 1, "b": 2}))
-    assert lesson.on_disk(["b", "c"], worker) == 1
-    assert lesson.on_disk(["b", "c"], SimpleNamespace(data={"b": 2})) == 0
+def test_kept_counts_only_the_keys_that_are_asked_for(
+    lesson: ModuleType, tmp_path: Path
+) -> None:
+    data = SpillBuffer(str(tmp_path), target=100)
+    data["a"], data["b"], data["c"] = b"x" * 60, b"x" * 60, b"x" * 20
+    worker = SimpleNamespace(data=data)
+    assert lesson.kept(["a", "b", "z"], worker) == (1, 1)
+    assert lesson.kept(["b"], worker) == (1, 0)
+    assert lesson.kept(["a", "b", "z"], SimpleNamespace(data={"a": 1, "b": 2})) == (
+        2,
+        0,
+    )
 
 
 def test_a_task_that_the_worker_does_not_have_is_unknown(lesson: ModuleType) -> None:
@@ -56,8 +66,11 @@ def test_a_task_that_the_worker_does_not_have_is_unknown(lesson: ModuleType) -> 
     assert lesson.states_on_worker(["b", "a"], worker) == ["unknown", "ready"]
 
 
-def records(dask_scheduler: Any) -> dict[str, Any]:
-    """What the scheduler has counted and logged so far, and how workers are now."""
+def records(addresses: list[str], dask_scheduler: Any) -> dict[str, Any]:
+    """What the scheduler has counted and logged so far, and how workers are now.
+
+    Logged is what it heard of those with these ``addresses``, gone or not.
+    """
     written = {"count": 0.0, "bytes": 0.0}
     for label, amount in dask_scheduler.cumulative_worker_metrics.items():
         if label[-2] == "disk-write" and label[-1] in written:
@@ -66,14 +79,13 @@ def records(dask_scheduler: Any) -> dict[str, Any]:
     return {
         "written": written,
         "events": {
-            worker.address: [
+            address: [
                 (event["prev-status"], event["status"])
-                for _, event in dask_scheduler.get_events(worker.address)
+                for _, event in dask_scheduler.get_events(address)
                 if event["action"] == "worker-status-change"
             ]
-            for worker in workers
+            for address in addresses
         },
-        "pids": {worker.address: worker.pid for worker in workers},
         "status": {worker.status.name for worker in workers},
         "managed": sum(worker.nbytes for worker in workers),
     }
@@ -84,16 +96,17 @@ def pid(dask_worker: Any) -> int:
 
 
 @pytest.mark.compose
-def test_spill_and_pause_as_the_scheduler_recorded_them(
+def test_spill_pause_and_end_as_the_scheduler_recorded_them(
     shared_cluster: ComposeCluster,
 ) -> None:
     with shared_cluster.client() as client:
-        before = client.run_on_scheduler(records)
         pids = client.run(pid)
+        before = client.run_on_scheduler(records, list(pids))
+        killed_before = client.get_events("worker-restart-memory")
         passes_on_the_cluster("0301", shared_cluster, observers=1)
-        after = client.run_on_scheduler(records)
-        # The same processes all the while: nobody came near `terminate`.
-        assert client.run(pid) == pids
+        after = client.run_on_scheduler(records, list(pids))
+        now = client.run(pid)
+        killed = client.get_events("worker-restart-memory")
     # 65 tiles, of which `target` (60 % of 1.5 GiB) leaves room for 57; then two more
     # that the process's own size pushed out.
     written = {
@@ -103,15 +116,20 @@ def test_spill_and_pause_as_the_scheduler_recorded_them(
     assert written["count"] >= 8 + 2
     assert written["bytes"] >= (8 + 2) * TILE_BYTES
     changes = {
-        address: events[len(before["events"].get(address, [])) :]
+        address: events[len(before["events"][address]) :]
         for address, events in after["events"].items()
     }
-    first, *others = sorted(changes)
-    assert changes[first] == [
-        ("running", "paused"),
-        ("paused", "running"),
-    ]
+    first, *others = sorted(pids)
+    assert changes[first][:2] == [("running", "paused"), ("paused", "running")]
     assert all(changes[address] == [] for address in others)
+    # Then its nanny killed it, and nobody killed the others.
+    ((_, event),) = killed[len(killed_before) :]
+    assert (event["worker"], event["pid"]) == (first, pids[first])
+    assert 0.95 * 1.5 * 2**30 < event["rss"] < 2 * 2**30
+    assert first not in now
+    assert {address: now[address] for address in others} == {
+        address: pids[address] for address in others
+    }
     assert after["status"] == {"running"}
     assert after["managed"] == before["managed"] == 0
 

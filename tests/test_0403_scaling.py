@@ -54,7 +54,7 @@ def test_tasks_are_longer_on_a_busy_machine(
 
 
 def test_departures_are_compared_by_what_became_of_the_data(lesson: ModuleType) -> None:
-    kept = lesson.Departure(5, 4, 0, True, "kept", left_at=1.0, back_after=2.0)
+    kept = lesson.Departure(5, 4, 0, True, "kept", since=1.0, back_after=2.0)
     assert kept == lesson.Departure(5, 4, 0, True, "kept")
     assert str(kept) == (
         "4 of 4 results kept, 0 computed again, the scattered tile: kept"
