@@ -1,5 +1,6 @@
 """Reading Dagster's answers: what is missing or strange is a failure, never a zero."""
 
+import math
 from typing import Any, Protocol
 
 from dagster_exporter.failures import Failure
@@ -50,7 +51,7 @@ def text(node: Node, field: str) -> str:
     found = _field(node, field)
     if not isinstance(found, str):
         raise _strange(field, found, "a text")
-    return found
+    return _encodable(found, field)
 
 
 def number(node: Node, field: str) -> float:
@@ -69,9 +70,11 @@ def optional_number(node: Node, field: str) -> float | None:
     # A bool is an int for Python; MaterializationEvent gives its time as a text.
     if isinstance(found, (int, float, str)) and not isinstance(found, bool):
         try:
-            return float(found)
-        except ValueError:
-            pass
+            value = float(found)
+        except (ValueError, OverflowError):
+            value = math.nan
+        if math.isfinite(value):
+            return value
     raise _strange(field, found, "a number")
 
 
@@ -88,7 +91,16 @@ def asset_key(node: Node) -> str:
     path = _field(child(node, "assetKey"), "path")
     if not isinstance(path, list):
         raise _strange("path", path, "a list")
-    return "/".join(map(str, path))
+    return _encodable("/".join(map(str, path)), "path")
+
+
+def _encodable(found: str, field: str) -> str:
+    # JSON can hold half of a character ("\\ud800"), which no exposition can.
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise Failure("missing_field", f"{field} is no valid text") from None
+    return found
 
 
 def _field(node: Node, field: str) -> Any:

@@ -49,12 +49,13 @@ class Poller:
         name, start = collector.name, time.monotonic()
         try:
             families = await collector.poll()
+            # Rendering can fail, too: also that is this collector's failure alone.
+            self._state.good(name, families, time.monotonic() - start)
         except Failure as failure:
             self._failed(name, failure.reason, time.monotonic() - start, failure)
         except Exception as error:
             self._failed(name, "internal", time.monotonic() - start, error)
         else:
-            self._state.good(name, families, time.monotonic() - start)
             if self._trouble.pop(name, None):
                 log.info("poll works again", collector=name)
 

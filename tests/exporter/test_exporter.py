@@ -79,6 +79,34 @@ def test_one_collector_fails_alone(fake: FakeDagster, running: Process) -> None:
     running.reads(1, success, collector="daemon_health")
 
 
+def test_odd_values_end_no_process(fake: FakeDagster, running: Process) -> None:
+    """Half of a character, and a number that is none: JSON has both."""
+    tags = {"dagster/concurrency_key": "x\ud800"}
+    fake.runs = [make_run("a", "QUEUED", at=time.time(), tags=tags)]
+    fake.pools = [
+        {
+            "concurrencyKey": "db",
+            "limit": float("nan"),
+            "usingDefaultLimit": False,
+            "activeSlotCount": 0,
+            "assignedStepCount": 0,
+            "pendingStepCount": 0,
+        }
+    ]
+    failures = "dagster_exporter_poll_failures_total"
+    eventually(lambda: len(running.samples().series(failures)) == 2, "two failures")
+    running.poll_again("completed_runs", "daemon_health")
+    assert running.samples().series(failures).keys() == {
+        frozenset({"collector": name, "reason": "missing_field"}.items())
+        for name in ("active_runs", "op_pool_concurrency")
+    }
+    fake.runs, fake.pools = [], []
+    success = "dagster_exporter_last_scrape_success"
+    running.reads(1, success, collector="active_runs")
+    running.reads(1, success, collector="op_pool_concurrency")
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize("mischief", ["echo", "union", "redirect", "close", "html"])
 def test_credentials_are_nowhere_to_be_found(
     serve: Serve, tmp_path: Path, mischief: str

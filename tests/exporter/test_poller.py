@@ -103,6 +103,20 @@ def test_a_fault_of_ours_is_a_failure_too(caplog: pytest.LogCaptureFixture) -> N
     assert "hush" not in lines[0]
 
 
+def test_what_cannot_be_rendered_ends_no_polling() -> None:
+    setup = Setup(
+        Scripted("odd", "lab", "x\ud800"),  # half of a character
+        Scripted("works", "dock"),
+    )
+    asyncio.run(setup.until_polled("works", 4))
+    assert setup.state.record("odd").failures.keys() == {"internal"}
+    assert setup.state.record("odd").failures["internal"] >= 2
+    samples = setup.samples()
+    assert samples.get("dagster_code_location_load_error", location="lab") == 1
+    assert samples.get("dagster_exporter_last_scrape_success", collector="odd") == 0
+    assert samples.get("dagster_exporter_last_scrape_success", collector="works") == 1
+
+
 def test_the_log_tells_of_changes_only(caplog: pytest.LogCaptureFixture) -> None:
     late, reset = Failure("timeout", "late"), Failure("connection_lost", "reset")
     setup = Setup(Scripted("a", late, late, reset, reset, "lab", "lab"))
