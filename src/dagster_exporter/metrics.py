@@ -115,21 +115,21 @@ LAST_RUN = Metric(
     "gauge",
     "dagster_last_run_info",
     JOB_STATUS,
-    "Always 1; how the run that ended last did end",
+    "Always 1; how the last run that was not cancelled did end",
     go=True,
 )
 LAST_RUN_DURATION = Metric(
     "gauge",
     "dagster_last_run_duration_seconds",
     JOB_STATUS,
-    "Time from creation to end of the run that ended last, its wait included",
+    "Time from creation to end of that last run, its wait included",
     go=True,
 )
 LAST_RUN_END = Metric(
     "gauge",
     "dagster_last_run_end_timestamp_seconds",
     JOB,
-    "When the run that ended last did end",
+    "When that last run did end",
 )
 RUN_DURATION = Metric(
     "histogram",

@@ -77,6 +77,30 @@ def test_outcomes_durations_and_the_last_run(fake: FakeDagster, setup: Setup) ->
     assert samples.get("dagster_run_wait_seconds_sum", **GOOD) == 22
 
 
+def test_a_cancelled_run_takes_no_failure_back(fake: FakeDagster, setup: Setup) -> None:
+    setup.jobs("good", "failing")
+    failing = {"job_name": "failing", "location": "lab"}
+    before = [
+        make_run("a", "FAILURE", job="failing", at=900),
+        make_run("b", "CANCELED", job="failing", at=950),
+    ]
+    fake.runs = [*before, make_run("c", "FAILURE", at=1010)]
+    setup.poll()
+    fake.runs.append(make_run("d", "CANCELED", at=1020))
+    samples = setup.poll()
+    assert samples.series("dagster_last_run_info") == {
+        frozenset({**GOOD, "status": "failure"}.items()): 1,
+        frozenset({**failing, "status": "failure"}.items()): 1,
+    }
+    assert samples.get("dagster_last_run_end_timestamp_seconds", **GOOD) == 1010
+    assert samples.get(TOTAL, **GOOD, status="canceled") == 1
+    fake.runs.append(make_run("e", "SUCCESS", at=1030))
+    assert samples.get("dagster_last_run_info", **GOOD, status="success") is None
+    samples = setup.poll()
+    assert samples.get("dagster_last_run_info", **GOOD, status="success") == 1
+    assert samples.get("dagster_last_run_info", **GOOD, status="failure") is None
+
+
 def test_again_and_again_counts_once(fake: FakeDagster, setup: Setup) -> None:
     fake.runs = [make_run("a", at=1010)]
     for _ in range(3):

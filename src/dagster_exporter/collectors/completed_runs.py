@@ -17,7 +17,11 @@ from dagster_exporter.totals import Totals, end_of
 if TYPE_CHECKING:
     from dagster_exporter.state_file import StateFile
 
-STATUSES = ("SUCCESS", "FAILURE", "CANCELED")
+OUTCOMES = ("SUCCESS", "FAILURE")
+"""How a run ends by itself. Only these make it a job's last run, as for the Go exporter:
+who cancels a run after a failure has not mended anything."""
+
+STATUSES = (*OUTCOMES, "CANCELED")
 
 
 class CompletedRuns:
@@ -75,7 +79,7 @@ class CompletedRuns:
             self._client,
             "completed_runs",
             self._page_size,
-            statuses=list(STATUSES),
+            statuses=list(OUTCOMES),
             updatedAfter=None,
         )
         async for _, page in asked:
@@ -85,6 +89,8 @@ class CompletedRuns:
         self._first = False
 
     def _remember(self, run: Run) -> None:
+        if run.status.upper() not in OUTCOMES:
+            return
         known = self._last.get(run.job)
         if known is None or end_of(run) >= end_of(known):
             self._last[run.job] = run
