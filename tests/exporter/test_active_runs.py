@@ -5,7 +5,11 @@ import time
 
 import pytest
 
-from dagster_exporter.collectors.active_runs import MOST_VALUES, ActiveRuns
+from dagster_exporter.collectors.active_runs import (
+    CONCURRENCY_KEY,
+    MOST_VALUES,
+    ActiveRuns,
+)
 from dagster_exporter.failures import Failure
 from dagster_exporter.roster import Roster
 
@@ -117,6 +121,35 @@ def test_values_without_number_do_not_become_series_without_number(
     found = samples.series("dagster_run_queue_tag_backlog", tag="team")
     assert len(found) < MOST_VALUES + 1
     assert sum(found.values()) == 1000
+
+
+def test_concurrency_keys_without_number(fake: FakeDagster) -> None:
+    name = "dagster_run_queue_concurrency_key_backlog"
+    active = collector(fake)
+
+    def wait(*keys: str) -> Samples:
+        fake.runs = [
+            make_run(f"{number} {key}", "QUEUED", tags={CONCURRENCY_KEY: key})
+            for number, key in enumerate(keys)
+        ]
+        return poll(active)
+
+    first = [f"old {number:03}" for number in range(MOST_VALUES)]
+    assert len(wait(*first).series(name)) == MOST_VALUES
+    # All that waits is told, also beyond the limit; nothing at 0 takes its place.
+    samples = wait("new", "new", first[7])
+    assert samples.get(name, concurrency_key="new") == 2
+    assert samples.get(name, concurrency_key=first[7]) == 1
+    assert samples.get(name, concurrency_key=first[0]) == 0
+    assert samples.get(name, concurrency_key="__other__") is None
+    assert len(samples.series(name)) == MOST_VALUES
+    many = [f"tenant {number}" for number in range(1000)]
+    samples = wait("new", first[7], *many)
+    assert samples.get(name, concurrency_key="new") == 1
+    assert samples.get(name, concurrency_key=first[7]) == 1
+    assert samples.get(name, concurrency_key="__other__") == 1002 - MOST_VALUES
+    assert len(samples.series(name)) == MOST_VALUES + 1
+    assert samples.total(name) == 1002
 
 
 def test_pages(fake: FakeDagster) -> None:

@@ -24,8 +24,10 @@ STATUSES = (
 )
 CONCURRENCY_KEY = "dagster/concurrency_key"
 MOST_VALUES = 100
-"""Series for the values of limited tags. A limit for each unique value can have any
-number of them; those beyond are summed up as ``__other__``."""
+"""Series for the values of limited tags, and as many for concurrency keys. A limit for
+each unique value can have any number of them; what is beyond is summed up as ``OTHER``.
+"""
+OTHER = "__other__"
 
 TagValue = tuple[str, str]
 
@@ -72,17 +74,24 @@ class ActiveRuns:
         ]
 
     def _key_backlog(self, waits: dict[TagValue, list[float]]) -> Family:
-        """As the Go exporter has it; a key that was seen goes to 0, not away."""
+        """As the Go exporter has it; a key that was seen goes to 0, not away.
+
+        Unless there are too many: then those at 0 go first, and new ones are summed up.
+        """
         found = {
             value: len(all_)
             for (key, value), all_ in waits.items()
             if key == CONCURRENCY_KEY
         }
+        known = sorted(self._keys & found.keys())
         new = sorted(found.keys() - self._keys)
-        self._keys.update(new[: MOST_VALUES - len(self._keys)])
-        return metrics.KEY_BACKLOG.family(
-            ((key,), found.get(key, 0)) for key in sorted(self._keys)
-        )
+        idle = sorted(self._keys - found.keys())
+        self._keys = set([*known, *new, *idle][:MOST_VALUES])
+        shown = {key: found.get(key, 0) for key in sorted(self._keys)}
+        rest = sum(found.values()) - sum(shown.values())
+        if rest:
+            shown[OTHER] = shown.get(OTHER, 0) + rest
+        return metrics.KEY_BACKLOG.family(((key,), n) for key, n in shown.items())
 
 
 def status_since(run: Run) -> float:
@@ -123,7 +132,7 @@ def _tag_backlog(
         key, value = tag
         if tag in limits or (key, "") in limits:
             shown = tag in found or len(found) < MOST_VALUES
-            found.setdefault((key, value if shown else "__other__"), []).extend(all_)
+            found.setdefault((key, value if shown else OTHER), []).extend(all_)
     yield metrics.TAG_BACKLOG.family((tag, len(all_)) for tag, all_ in found.items())
     yield metrics.TAG_BACKLOG_AGE.family(
         (tag, max(all_, default=0.0)) for tag, all_ in found.items()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dagster_exporter.state_file import StateFile
 
 OUTCOMES = ("SUCCESS", "FAILURE")
-"""How a run ends by itself. Only these make it a job's last run, as for the Go exporter:
-who cancels a run after a failure has not mended anything."""
+"""How a run ends by itself. Only these make it a job's last run, as for the Go
+exporter: who cancels a run after a failure has not mended anything."""
 
 STATUSES = (*OUTCOMES, "CANCELED")
 
