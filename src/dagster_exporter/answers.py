@@ -27,7 +27,7 @@ def member(node: Node, field: str, wanted: str) -> Node:
         return found
     message = found.get("message") or "without a message"
     reason = "python_error" if kind == "PythonError" else "unexpected_type"
-    raise Failure(reason, f"{field} answered {kind}: {str(message).strip()[:300]}")
+    raise Failure(reason, f"{field} answered {kind}: {str(message).strip()}")
 
 
 def child(node: Node, field: str) -> Node:

@@ -98,7 +98,7 @@ class Client:
                 _first_message(answer["errors"]), self._settings.headers.values()
             )
             reason = "python_error" if "PythonError" in message else "graphql_error"
-            raise Failure(reason, f"HTTP {status}, GraphQL: {message[:300]}")
+            raise Failure(reason, f"HTTP {status}, GraphQL: {message}")
         if status != 200:
             raise Failure("http_status", f"HTTP {status}")
         if not isinstance(answer.get("data"), dict):

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+LONGEST = 400
+"""Characters of one field: a server's message can have any number of them."""
+
 _logger = logging.getLogger("dagster_exporter")
 
 
@@ -16,10 +19,11 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 
     A server or a proxy may repeat our headers in what it answers.
     """
-    for value in secrets:
-        for secret in (value, *value.split()):
-            if len(secret) > 3:
-                text = text.replace(secret, "***")
+    words = {word for value in secrets for word in (value, *value.split())}
+    # The longest first: one that begins another would leave the other's end.
+    for secret in sorted(words, key=len, reverse=True):
+        if len(secret) > 3:
+            text = text.replace(secret, "***")
     return text
 
 
@@ -45,8 +49,9 @@ class JsonLines(logging.Formatter):
 
 
 def _hidden(line: dict[str, Any], secrets: tuple[str, ...]) -> dict[str, Any]:
+    # Cut afterwards: the beginning of a secret is none that could be found.
     return {
-        name: hide(value, secrets) if name == "detail" else value
+        name: hide(value, secrets)[:LONGEST] if isinstance(value, str) else value
         for name, value in line.items()
     }
 
