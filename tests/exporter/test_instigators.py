@@ -108,6 +108,23 @@ def test_the_first_missed_one_is_remembered(fake: FakeDagster) -> None:
     assert poll(collector).get(MISSED, **NIGHTLY) == 0
 
 
+def test_some_of_the_missed_ones_came(fake: FakeDagster) -> None:
+    """A daemon that catches up, or was turned off and on, is late by less."""
+    collector = Instigators(fake)
+    now = time.time()
+    due = [now - 900, now - 600, now - 300, now + 60]
+    fake.schedules = [schedule(due, tick=now - 1200)]
+    value = poll(collector).get(MISSED, **NIGHTLY)
+    assert value is not None
+    assert 900 <= value < 960
+    fake.schedules = [schedule(due, tick=now - 600)]
+    value = poll(collector).get(MISSED, **NIGHTLY)
+    assert value is not None
+    assert 300 <= value < 360
+    fake.schedules = [schedule(due, tick=now - 600, turned_on=now - 100)]
+    assert poll(collector).get(MISSED, **NIGHTLY) == 0
+
+
 @pytest.mark.parametrize("field", ["name", "potentialTickTimestamps", "scheduleState"])
 def test_a_field_is_missing(fake: FakeDagster, field: str) -> None:
     fake.schedules = [schedule([], tick=5000.0)]

@@ -56,9 +56,10 @@ class Instigators:
                 state = child(node, "scheduleState")
                 schedule = _instigator(node, state, where)
                 schedules.append(schedule)
-                since = first_missed(schedule, node, state, now)
+                remembered = self._missed.get(schedule.name)
+                since = first_missed(schedule, node, state, now, remembered)
                 if since is not None:
-                    missed[schedule.name] = self._missed.get(schedule.name, since)
+                    missed[schedule.name] = since
             for node in children(repository, "sensors"):
                 sensors.append(_instigator(node, child(node, "sensorState"), where))
         self._missed = missed
@@ -105,13 +106,18 @@ def _instigator(node: Node, state: Node, where: str) -> Instigator:
 
 
 def first_missed(
-    schedule: Instigator, node: Node, state: Node, now: float
+    schedule: Instigator,
+    node: Node,
+    state: Node,
+    now: float,
+    remembered: float | None,
 ) -> float | None:
     """When the first tick was due that did not come, as Unix time; else ``None``.
 
     Only a schedule that is running can miss a tick, and only one that was due after
     it was turned on. A tick's time is the time at which it was due. Dagster is asked
-    for the last few due times only; whoever asks again remembers the first of them.
+    for the last few due times only; ``remembered`` is what was said the last time, and
+    still holds unless a tick came since.
     """
     if schedule.status != "running":
         return None
@@ -122,7 +128,10 @@ def first_missed(
     known = max(schedule.tick_time or 0.0, turned_on or 0.0)
     if not known:  # on by default, and never ticked: nothing says since when it is on
         return None
-    return next((float(time_) for time_ in due if known < time_ <= now), None)
+    late = [float(time_) for time_ in due if known < time_ <= now]
+    if late and remembered is not None and remembered > known:
+        return remembered
+    return min(late, default=None)
 
 
 def _families(
