@@ -91,6 +91,29 @@ def test_assets_without_news_are_not_asked_about(
     assert fake.asked["asset_materializations"] == 0
 
 
+def test_materialised_while_the_location_was_broken(
+    fake: FakeDagster, assets: Assets
+) -> None:
+    materialize(fake, event(1500.0))
+    assert poll(assets).get(TOTAL, asset_key=NAME) == 1
+    defined, fake.assets = fake.assets, []
+    infos, fake.asset_infos = fake.asset_infos, []
+    fake.materializations[NAME].append(event(2000.0))
+    assert poll(assets).get(TOTAL, asset_key=NAME) == 2
+    # Another asset moves the mark, far beyond the margin.
+    other = {"path": ["tides"]}
+    fake.assets = [{**defined[0], "assetKey": other}]
+    fake.materializations["tides"] = [event(9000.0)]
+    latest = {"timestamp": "9000000"}
+    tides = {"assetKey": other, "latestMaterialization": latest, "latestRun": None}
+    fake.asset_infos = [tides]
+    assert poll(assets).get(TOTAL, asset_key=NAME) == 2
+    fake.assets, fake.asset_infos = [*defined, *fake.assets], [*infos, tides]
+    samples = poll(assets)
+    assert samples.get(TOTAL, asset_key=NAME) == 2
+    assert samples.get(TOTAL, asset_key="tides") == 1
+
+
 def test_more_than_a_page(fake: FakeDagster, assets: Assets) -> None:
     many = [event(1001 + number, partition=str(number)) for number in range(2 * PAGE)]
     materialize(fake, *many)

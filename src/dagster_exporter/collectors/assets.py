@@ -35,6 +35,7 @@ class Assets:
         self._client = client
         self._window = window
         self._totals: dict[str, int] = {}
+        self._known: dict[str, Node] = {}
 
     async def poll(self) -> list[Family]:
         """One request for the definitions, and one or two for each batch of assets."""
@@ -53,7 +54,12 @@ class Assets:
             if info.get("latestMaterialization") is not None
         }
         fresh = [key for key, when in made.items() if when > self._window.cutoff]
-        for batch in _batches([keys[key] for key in fresh if key in keys]):
+        # Assets of a location that does not load are no longer defined, and a run that
+        # was under way goes on to materialise them. Dagster's storage tells of those.
+        self._known |= keys
+        undefined = sorted(self._known.keys() - keys.keys())
+        asked = [self._known[key] for key in (*fresh, *undefined) if key in self._known]
+        for batch in _batches(asked):
             await self._count(batch)
         newest = max(made.values(), default=self._window.floor)
         self._window.advance(min(newest, asked_at))
