@@ -184,6 +184,23 @@ def test_a_clock_that_is_ahead_does_not_hide_runs(
     assert setup.poll().get(TOTAL, **GOOD, status="success") == 2
 
 
+def test_a_floor_that_is_ahead_hides_runs_of_the_first_seconds_only(
+    fake: FakeDagster, setup: Setup
+) -> None:
+    """As the reference says of an exporter whose clock was ahead when it started."""
+    ahead = 5.0
+    started = FLOOR - ahead  # by Dagster's clock
+    fake.runs = [make_run("first", at=started + 4)]
+    assert setup.poll().total(TOTAL) == 0
+    # The margin is for what comes late after that, and does not help here.
+    fake.runs.append(make_run("later", at=started + 6))
+    assert setup.poll().get(TOTAL, **GOOD, status="success") == 1
+    fake.runs.append(make_run("much later", at=started + 10 * MARGIN))
+    assert setup.poll().get(TOTAL, **GOOD, status="success") == 2
+    fake.runs.append(make_run("slow machine", at=started + 10 * MARGIN - MARGIN + 1))
+    assert setup.poll().get(TOTAL, **GOOD, status="success") == 3
+
+
 def test_series_of_a_removed_job_go_after_a_while(
     fake: FakeDagster, setup: Setup
 ) -> None:
