@@ -1,7 +1,9 @@
 """Active runs: counts, ages, and the backlog behind limits."""
 
 import asyncio
+import json
 import time
+import tracemalloc
 
 import pytest
 
@@ -121,6 +123,28 @@ def test_values_without_number_do_not_become_series_without_number(
     found = samples.series("dagster_run_queue_tag_backlog", tag="team")
     assert len(found) < MOST_VALUES + 1
     assert sum(found.values()) == 1000
+
+
+def test_tags_without_a_limit_take_no_memory(fake: FakeDagster) -> None:
+    size = 10_000
+
+    def peak() -> int:
+        active = collector(fake, page_size=10)
+        tracemalloc.start()
+        try:
+            poll(active)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    fake.limits = LIMITS
+    fake.change = lambda query, answer: json.loads(json.dumps(answer))
+    fake.runs = [make_run(str(number), "QUEUED") for number in range(200)]
+    without = peak()
+    for number, run in enumerate(fake.runs):
+        run["tags"] = [{"key": "note", "value": f"{number:0{size}}"}]
+    # Those of a page or two, and not all 200 of them.
+    assert peak() - without < 100 * size
 
 
 def test_concurrency_keys_without_number(fake: FakeDagster) -> None:

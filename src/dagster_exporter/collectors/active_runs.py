@@ -59,7 +59,8 @@ class ActiveRuns:
                 age = max(0.0, now - status_since(run))
                 ages[*run.job, run.status].append(age)
                 for tag in run.tags if run.status == "queued" else ():
-                    waits[tag].append(age)
+                    if _counts(tag, limits):  # runs have tags that are theirs alone
+                        waits[tag].append(age)
         for job in self._roster.jobs():
             for status in STATUSES:
                 ages.setdefault((*job, status.lower()), [])
@@ -123,6 +124,14 @@ def read_queue(answer: Node) -> tuple[float, dict[TagValue, int]]:
     return number(config, "maxConcurrentRuns"), limits
 
 
+def _limited(tag: TagValue, limits: dict[TagValue, int]) -> bool:
+    return tag in limits or (tag[0], "") in limits
+
+
+def _counts(tag: TagValue, limits: dict[TagValue, int]) -> bool:
+    return tag[0] == CONCURRENCY_KEY or _limited(tag, limits)
+
+
 def _tag_backlog(
     waits: dict[TagValue, list[float]], limits: dict[TagValue, int]
 ) -> Iterable[Family]:
@@ -130,7 +139,7 @@ def _tag_backlog(
     found: dict[TagValue, list[float]] = {tag: [] for tag in limits if tag[1]}
     for tag, all_ in sorted(waits.items()):
         key, value = tag
-        if tag in limits or (key, "") in limits:
+        if _limited(tag, limits):
             shown = tag in found or len(found) < MOST_VALUES
             found.setdefault((key, value if shown else OTHER), []).extend(all_)
     yield metrics.TAG_BACKLOG.family((tag, len(all_)) for tag, all_ in found.items())
