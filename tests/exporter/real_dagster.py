@@ -159,3 +159,33 @@ class RealDagster(LocalDagster):
             return False
 
         wait_until(turned, f"the schedule {schedule}")
+
+    def turn_sensor(self, on: bool, sensor: str) -> None:
+        """Turn a sensor of the lab on or off; return when Dagster says that it is."""
+        selector = {
+            "repositoryLocationName": "lab",
+            "repositoryName": "__repository__",
+            "sensorName": sensor,
+        }
+        start = (
+            "mutation($s: SensorSelector!) {"
+            " startSensor(sensorSelector: $s) { __typename } }"
+        )
+        stop = "mutation($id: String!) { stopSensor(id: $id) { __typename } }"
+
+        def turned() -> bool:
+            """As for a schedule."""
+            state = self.dagster.ask(
+                "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s)"
+                " { ... on Sensor { sensorState { id status } } } }",
+                s=selector,
+            )["sensorOrError"]["sensorState"]
+            if state["status"] == ("RUNNING" if on else "STOPPED"):
+                return True
+            if on:
+                self.dagster.ask(start, s=selector)
+            else:
+                self.dagster.ask(stop, id=state["id"])
+            return False
+
+        wait_until(turned, f"the sensor {sensor}")

@@ -269,6 +269,65 @@ def test_blind_spot_6_a_backlog_behind_any_limited_tag(
     agree(watch, dagster, "limited", "failing", "killed", "survey")
 
 
+def test_a_backlog_behind_a_concurrency_key(
+    dagster: RealDagster, watch: Process
+) -> None:
+    takes_long = {"take_time": {"seconds": 3000.0}}
+    runs = [dagster.dagster.launch("keyed", takes_long) for _ in range(2)]
+    key = "dagster_run_queue_concurrency_key_backlog"
+    watch.reads(1, ACTIVE, **lab("keyed", "started"))
+    watch.reads(1, ACTIVE, **lab("keyed", "queued"))
+    watch.reads(1, key, concurrency_key="survey_db")
+    tag = {"tag": "dagster/concurrency_key", "value": "survey_db"}
+    watch.reads(1, "dagster_run_queue_tag_backlog", **tag)
+    assert watch.value("dagster_run_queue_tag_limit", **tag) == 1
+    for run in reversed(runs):
+        dagster.dagster.cancel(run)
+    watch.reads(2, TOTAL, **lab("keyed", "canceled"))
+    watch.reads(0, key, concurrency_key="survey_db")
+    # Who cancels runs does not change how the job's last one ended: it has none.
+    assert not watch.samples().series("dagster_last_run_info", job_name="keyed")
+
+
+def test_durations_are_those_of_dagster(dagster: RealDagster, watch: Process) -> None:
+    runs = [dagster.dagster.launch("good") for _ in range(2)]
+    eventually(lambda: dagster.dagster.ended(*runs), "two runs to end")
+    watch.reads(2, TOTAL, **lab("good", "success"))
+    query = (
+        "query($filter: RunsFilter) { runsOrError(filter: $filter) {"
+        " ... on Runs { results { creationTime startTime endTime } } } }"
+    )
+    for job in ("good", "keyed"):
+        found = dagster.dagster.ask(query, filter={"pipelineName": job})
+        times = [one for one in found["runsOrError"]["results"] if one["startTime"]]
+        assert times
+        samples = watch.samples()
+        for name, first, last in (
+            ("dagster_run_duration_seconds", "startTime", "endTime"),
+            ("dagster_run_wait_seconds", "creationTime", "startTime"),
+        ):
+            where = {"job_name": job, "location": "lab"}
+            truth = sum(one[last] - one[first] for one in times)
+            assert samples.get(f"{name}_count", **where) == len(times)
+            assert samples.get(f"{name}_sum", **where) == pytest.approx(truth, abs=0.01)
+
+
+def test_a_sensor_that_is_turned_on_and_off(
+    dagster: RealDagster, watch: Process
+) -> None:
+    sensor = {"sensor_name": "new_files", "location": "lab"}
+    watch.reads(1, "dagster_sensor_status", **sensor, status="stopped")
+    dagster.turn_sensor(True, "new_files")
+    watch.reads(1, "dagster_sensor_status", **sensor, status="running")
+    watch.reads(1, "dagster_sensor_last_tick_status", **sensor, status="skipped")
+    tick = watch.value("dagster_sensor_last_tick_timestamp_seconds", **sensor)
+    assert tick is not None
+    assert 0 <= time.time() - tick < 300
+    dagster.turn_sensor(False, "new_files")
+    watch.reads(1, "dagster_sensor_status", **sensor, status="stopped")
+    assert watch.value("dagster_sensor_status", **sensor, status="running") is None
+
+
 def test_assets_of_the_run_above(watch: Process) -> None:
     for key in ("soundings", "chart"):
         watch.reads(1, "dagster_asset_materializations_total", asset_key=key)
