@@ -4,10 +4,12 @@
 
 runs for 30 minutes: runs of every outcome begin and end, Dagster freezes and restarts,
 a code location breaks, runs are tagged, and the exporter is scraped all along. It ends
-with 1 if a counter ever dropped, or if exporter and Dagster do not agree at the end.
+with 1 if a counter or a histogram's count ever dropped, if exporter and Dagster do not
+agree at the end, or if the exporter needed more memory than it may.
 """
 
 import random
+import re
 import sys
 import tempfile
 import time
@@ -20,6 +22,7 @@ from dask_cluster_lab.errors import LabError
 
 from .process import Process, exporter
 from .real_dagster import RealDagster, install
+from .samples import Samples
 
 TOTAL = "dagster_completed_runs_total"
 OUTCOMES = ("SUCCESS", "FAILURE", "CANCELED")
@@ -27,6 +30,31 @@ JOBS = ("moor", "dredge", "good", "failing", "killed", "survey")
 SEED = 7
 PAUSE = 3.0
 """Seconds between two things that happen."""
+
+MOST_MEMORY = 48e6
+"""Bytes that the exporter may have in memory at any time."""
+
+Labels = frozenset[tuple[str, str]]
+
+
+def only_grow(samples: Samples) -> dict[tuple[str, Labels], float]:
+    """All series that must never drop, with their values."""
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", samples.text, flags=re.M))
+    names = [name for name, kind in kinds.items() if kind == "counter"]
+    for name, kind in kinds.items():
+        if kind == "histogram":
+            names += [name + part for part in ("_count", "_sum", "_bucket")]
+    return {
+        (name, labels): value
+        for name in names
+        for labels, value in samples.series(name).items()
+    }
+
+
+def most_memory(pid: int) -> int:
+    """Bytes that the process had in memory at the height of it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, flags=re.M)[0])
 
 
 class Soak:
@@ -37,20 +65,20 @@ class Soak:
         self.watch = watch
         self.chance = random.Random(SEED)
         self.happened: dict[str, int] = {}
-        self.highest: dict[frozenset[tuple[str, str]], float] = {}
+        self.highest: dict[tuple[str, Labels], float] = {}
         self.drops: list[str] = []
         self.scrapes = 0
         self.ended: list[str] = []
 
     def scrape(self) -> None:
-        """Look at all counters; note one that dropped or is gone."""
-        now = self.watch.samples().series(TOTAL)
+        """Look at all that only grows; note what dropped or is gone."""
+        now = only_grow(self.watch.samples())
         self.scrapes += 1
-        for labels, before in self.highest.items():
-            value = now.get(labels, -1)
+        for (name, labels), before in self.highest.items():
+            value = now.get((name, labels), -1)
             if value < before:
-                self.drops.append(f"{dict(labels)}: {before:.0f}, then {value:.0f}")
-        self.highest = dict(now)
+                self.drops.append(f"{name}{dict(labels)}: {before:g}, then {value:g}")
+        self.highest = now
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and go on scraping."""
@@ -161,11 +189,15 @@ def main(minutes: float) -> int:
                 eventually(lambda: not soak.disagreements(), "agreement", 120)
                 watch.poll_again("completed_runs")
                 soak.scrape()
+                memory = most_memory(watch.process.pid)
                 wrong = [*soak.drops, *soak.disagreements()]
+                if memory > MOST_MEMORY:
+                    wrong.append(f"{memory / 1e6:.1f} MB of memory")
         finally:
             dagster.close()
-    total = sum(soak.highest.values())
+    total = sum(n for (name, _), n in soak.highest.items() if name == TOTAL)
     print(f"{minutes:g} minutes, {soak.scrapes} scrapes, {total:.0f} runs counted")
+    print(f"{len(soak.highest)} series that only grow, at most {memory / 1e6:.1f} MB")
     for what, times in sorted(soak.happened.items()):
         print(f"{times:4} {what.replace('_', ' ')}")
     print("\n".join(wrong) or "no counter dropped, and both count the same")
