@@ -75,7 +75,7 @@ def optional_number(node: Node, field: str) -> float | None:
             value = math.nan
         if math.isfinite(value):
             return value
-    raise _strange(field, found, "a number")
+    raise _strange(field, found, "a finite number")
 
 
 def optional_flag(node: Node, field: str) -> bool | None:

@@ -22,14 +22,14 @@ def test_numbers() -> None:
 )
 def test_what_is_no_finite_number(written: str) -> None:
     answer = json.loads(f'{{"a": {written}}}')
-    with pytest.raises(Failure, match="and not a number") as caught:
+    with pytest.raises(Failure, match="and not a finite number") as caught:
         optional_number(answer, "a")
     assert caught.value.reason == "missing_field"
 
 
 @pytest.mark.parametrize("wrong", [True, [], {}, "many"])
 def test_what_is_no_number(wrong: Any) -> None:
-    with pytest.raises(Failure, match=r"a is \w+ and not a number"):
+    with pytest.raises(Failure, match=r"a is \w+ and not a finite number"):
         number({"a": wrong}, "a")
 
 
