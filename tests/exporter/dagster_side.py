@@ -6,7 +6,10 @@ Dagster: they go through its own storage and its own events.
 
 import json
 import sys
+import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +26,26 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from sqlalchemy.exc import OperationalError
 
 ENDS = {
     "SUCCESS": DagsterEventType.PIPELINE_SUCCESS,
     "FAILURE": DagsterEventType.PIPELINE_FAILURE,
     "CANCELED": DagsterEventType.PIPELINE_CANCELED,
 }
+
+
+def patiently(write: Callable[[], object]) -> None:
+    """Write; again while the storage is locked, by a process that is frozen, perhaps."""
+    while True:
+        try:
+            write()
+        except OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def make_run(instance: DagsterInstance, job: str, location: str, status: str) -> str:
@@ -43,11 +60,11 @@ def make_run(instance: DagsterInstance, job: str, location: str, status: str) ->
         remote_job_origin=RemoteJobOrigin(repository, job),
         status=DagsterRunStatus.STARTING if ends else DagsterRunStatus[status],
     )
-    instance.add_run(run)
+    patiently(lambda: instance.add_run(run))
     if ends:
         for kind in (DagsterEventType.PIPELINE_START, ENDS[status]):
             event = DagsterEvent(event_type_value=kind.value, job_name=job)
-            instance.report_dagster_event(event, run_id=run.run_id)
+            patiently(partial(instance.report_dagster_event, event, run.run_id))
     return run.run_id
 
 
@@ -57,7 +74,8 @@ def obey(instance: DagsterInstance, command: dict[str, Any]) -> Any:
         case {"make": status, "job": job, "location": location, "times": times}:
             return [make_run(instance, job, location, status) for _ in range(times)]
         case {"tag": run_id}:
-            instance.add_run_tags(run_id, {"reviewed": str(uuid.uuid4())})
+            tags = {"reviewed": str(uuid.uuid4())}
+            patiently(lambda: instance.add_run_tags(run_id, tags))
         case {"delete": run_id}:
             instance.delete_run(run_id)
     return None

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from support import eventually
@@ -102,10 +103,12 @@ class Soak:
             self.dagster.tag(self.chance.choice(self.ended))
 
     def the_webserver_freezes(self) -> None:
-        """And runs end meanwhile."""
-        with self.dagster.frozen(self.dagster.web):
-            self.some_runs_end()
-            self.wait(self.chance.uniform(2, 20))
+        """And runs end meanwhile, or afterwards if it holds the storage's lock."""
+        with ThreadPoolExecutor(1) as beside:
+            with self.dagster.frozen(self.dagster.web):
+                ends = beside.submit(self.some_runs_end)
+                self.wait(self.chance.uniform(2, 20))
+            ends.result()
 
     def the_webserver_restarts(self) -> None:
         """And runs end meanwhile."""
