@@ -215,8 +215,12 @@ def main() -> None:
             computed_again = reader.read()
             client.scatter(client.gather(tiles), hash=False)
             scattered = reader.read()
-            totals = scattered
-            del tiles, again, retried
+            broken = client.submit(
+                survey_tile, TILES + AGAIN, unreadable=True, pure=False
+            )
+            wait(broken)
+            totals = reader.read()
+            del tiles, again, retried, broken
         lesson.table(
             ["after", "executions", "distinct units"],
             [
@@ -236,6 +240,7 @@ def main() -> None:
                     scattered.executions,
                     scattered.stage(STAGE),
                 ),
+                ("1 that fails for good", totals.executions, totals.stage(STAGE)),
             ],
         )
         lesson.check(
@@ -245,9 +250,9 @@ def main() -> None:
         )
         lesson.check(
             "a retried tile is one unit, with the outcome of its last try",
-            retries.stage(STAGE) - first.stage(STAGE) == AGAIN
-            and retries.units.get((STAGE, "error"), 0) == 0,
-            f"{retries.stage(STAGE) - first.stage(STAGE)} units more for {AGAIN} tiles",
+            retries.stage(STAGE) - first.stage(STAGE) == AGAIN and retries.erred == 0,
+            f"{retries.stage(STAGE) - first.stage(STAGE)} units more for {AGAIN} "
+            f"tiles, {retries.erred} failed tasks",
         )
         lesson.check(
             "a tile that is computed again is an execution more and no unit more",
@@ -262,6 +267,12 @@ def main() -> None:
             f"{TILES} results scattered, "
             f"{scattered.executions - computed_again.executions} executions",
         )
+        lesson.check(
+            "a task that fails for good is a failed task and no unit",
+            totals.erred - scattered.erred == 1
+            and totals.stage(STAGE) == scattered.stage(STAGE),
+            f"{totals.erred} failed, {totals.stage(STAGE)} units before and after",
+        )
 
         lesson.section("The manifest")
         path = write_manifest(totals, reports_folder(__file__))
@@ -274,10 +285,14 @@ def main() -> None:
         print(f"reports/{path.name}; residuals in metres:", end=" ")
         print(", ".join(f"{name} {value:.4f}" for name, value in quantiles.items()))
         gate = written["stages"]["validate"]
+        failed = written["tasks"]["failed"]
         lesson.check(
-            "the file has every tile, and says that the count is exact",
-            gate["ok"] + gate["rejected"] == TILES + AGAIN and written["exact"],
-            f"{gate['ok']} passed and {gate['rejected']} rejected, of {TILES + AGAIN}",
+            "the file has every tile, says that the count is exact, and what failed",
+            gate["ok"] + gate["rejected"] == TILES + AGAIN
+            and written["exact"]
+            and failed == 1,
+            f"{gate['ok']} passed and {gate['rejected']} rejected, of {TILES + AGAIN}; "
+            f"{failed} task failed",
         )
 
         lesson.section("What reading costs")

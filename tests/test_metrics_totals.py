@@ -1,11 +1,13 @@
 """Totals of a run: distinct units, whatever happens to the tasks that did them."""
 
+import contextlib
 import datetime
 import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import Client, LocalCluster
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -13,7 +15,12 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from dask_cluster_lab.errors import LabError
 from dask_cluster_lab.metrics.labels import STAGES, unbounded
 from dask_cluster_lab.metrics.manifest import manifest, write_manifest
-from dask_cluster_lab.metrics.survey import Tile, expected, survey_tile
+from dask_cluster_lab.metrics.survey import (
+    Tile,
+    UnreadableTile,
+    expected,
+    survey_tile,
+)
 from dask_cluster_lab.metrics.totals import RunTotals, Totals, run_totals
 from dask_cluster_lab.metrics.work import REPORTS
 
@@ -115,10 +122,10 @@ def test_quantiles() -> None:
 
 
 def test_it_travels_empty() -> None:
-    plugin = RunTotals("x", limit=5)
+    plugin = RunTotals("x", limit=5, client="c")
     finish(plugin)
     copy = pickle.loads(pickle.dumps(plugin))
-    assert (copy.run, copy.limit) == ("x", 5)
+    assert (copy.run, copy.limit, copy.client) == ("x", 5, "c")
     assert copy.read() == Totals("x")
 
 
@@ -164,6 +171,44 @@ def test_a_run_on_a_cluster(client: Client, tmp_path: Path) -> None:
     assert sum(totals.by_worker.values()) == 50
 
 
+def unreadable_but_caught(number: int) -> None:
+    """A task that goes on without the unit that failed."""
+    with contextlib.suppress(UnreadableTile):
+        survey_tile(number, unreadable=True)
+
+
+def test_tasks_that_fail_are_in_the_manifest(client: Client) -> None:
+    with run_totals(client, "night") as reader:
+        tiles = client.map(survey_tile, range(20), pure=False)
+        bad = client.map(survey_tile, range(20, 25), unreadable=True, pure=False)
+        client.gather(tiles)
+        assert all(isinstance(one.exception(), UnreadableTile) for one in bad)
+        client.submit(unreadable_but_caught, 25, pure=False).result()
+        said = manifest(reader.read())
+    assert said["tasks"] == {"finished": 21, "failed": 5, "executions": 21}
+    assert (said["stages"]["ingest"]["ok"], said["stages"]["ingest"]["error"]) == (
+        20,
+        1,
+    )
+    assert said["exact"] is True
+
+
+def test_failed_tasks_of_others_and_those_that_the_run_stands_on(
+    client: Client, cluster: LocalCluster
+) -> None:
+    with (
+        run_totals(client, "night") as reader,
+        Client(cluster, set_as_default=False) as other,
+    ):
+        bad = other.submit(survey_tile, 1, unreadable=True, pure=False)
+        assert isinstance(bad.exception(), UnreadableTile)
+        assert reader.read().erred == 0
+        first = dask.delayed(survey_tile)(2, unreadable=True)
+        last = client.compute(dask.delayed(list)([dask.delayed(str)(first)]))
+        assert isinstance(last.exception(), UnreadableTile)
+        assert reader.read().erred == 1
+
+
 def test_it_leaves_nothing_behind(client: Client, cluster: LocalCluster) -> None:
     assert cluster.scheduler is not None
     with run_totals(client, "night"):
@@ -205,6 +250,7 @@ def test_what_a_manifest_says() -> None:
         "python", "dask", "distributed", "numpy", "dask-cluster-lab",
     }  # fmt: skip
     assert said["exact"] is True
+    assert said["tasks"] == {"finished": 1, "failed": 0, "executions": 1}
     assert list(said["stages"]) == list(STAGES)
     assert said["stages"]["validate"] == {
         "ok": 0, "rejected": 1, "error": 0, "rows in": 25, "rows out": 0,

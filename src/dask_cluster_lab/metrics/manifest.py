@@ -2,8 +2,8 @@
 years.
 
 One JSON object a run, written whole or not at all: the run, when, with which versions,
-per stage the units by outcome and the rows in and out, and the quantiles of the
-residuals.
+how many tasks failed, per stage the units by outcome and the rows in and out, and the
+quantiles of the residuals.
 """
 
 import datetime
@@ -23,7 +23,11 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 
 def manifest(totals: Totals, when: datetime.datetime | None = None) -> dict[str, Any]:
-    """The manifest of a run; ``when`` it ended, now if not said."""
+    """The manifest of a run; ``when`` it ended, now if not said.
+
+    A task that failed is one of ``tasks`` ``failed`` and nothing else, since it reports
+    no unit. ``error`` in a stage is a unit whose task went on without it.
+    """
     ended = when or datetime.datetime.now(datetime.UTC)
     quantiles = {f"p{share * 100:g}": totals.quantile(share) for share in QUANTILES}
     return {
@@ -34,6 +38,11 @@ def manifest(totals: Totals, when: datetime.datetime | None = None) -> dict[str,
             **{package: version(package) for package in PACKAGES},
         },
         "exact": totals.exact,
+        "tasks": {
+            "finished": totals.tasks,
+            "failed": totals.erred,
+            "executions": totals.executions,
+        },
         "stages": {
             stage: {
                 **{

@@ -42,13 +42,18 @@ class Totals:
     tasks: int = 0
     """Distinct tasks that did."""
     erred: int = 0
-    """Distinct tasks that failed for good."""
+    """Distinct tasks that failed for good, and have not succeeded since. Of tasks that
+    the client which counts asked for, or that stand behind one."""
     by_worker: dict[str, int] = field(default_factory=dict)
     """Worker to the distinct tasks that it was the first to finish."""
     residuals: list[float] = field(default_factory=list)
     """Metres, one for each unit that measured it, sorted."""
     exact: bool = True
-    """False once more units came than are remembered: later ones were not counted."""
+    """False once more units came than are remembered: later ones were not counted.
+
+    A failed task sends no report, so its units are in no count, whether this is true or
+    not. It is one of ``erred``.
+    """
 
     def stage(self, stage: str) -> int:
         """Distinct units of a stage, whatever their outcome."""
@@ -76,22 +81,25 @@ class RunTotals(SchedulerPlugin):
     name = "survey-totals"
     idempotent = True
 
-    def __init__(self, run: str, limit: int = LIMIT) -> None:
+    def __init__(self, run: str, limit: int = LIMIT, client: str = "") -> None:
         self.run = run
         self.limit = limit
+        self.client = client  # its id; failed tasks of others are not of this run
         self.exact = True
         self.executions = 0
         self._units: dict[tuple[str, str], _Unit] = {}
         self._first: dict[str, str] = {}  # task to the worker that finished it first
         self._erred: set[str] = set()
         self._lock = threading.Lock()
+        self._scheduler: Scheduler | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # It travels to the scheduler empty: a lock cannot be pickled.
-        return type(self), (self.run, self.limit)
+        return type(self), (self.run, self.limit, self.client)
 
     async def start(self, scheduler: "Scheduler") -> None:
         """Called by Dask on the scheduler."""
+        self._scheduler = scheduler
         REGISTRY.register(self)
 
     def stop(self) -> None:
@@ -110,12 +118,30 @@ class RunTotals(SchedulerPlugin):
         if start != "processing" or finish not in ("memory", "erred"):
             return
         if finish == "erred":
-            with self._lock:
-                self._erred.add(str(key))
+            if self._scheduler is None or self._is_of_the_run(self._scheduler, key):
+                with self._lock:
+                    self._erred.add(str(key))
             return
         reports = (kwargs.get("metadata") or {}).get(REPORTS)
         if reports:
             self.count(str(key), kwargs["worker"], reports)
+
+    def _is_of_the_run(self, scheduler: "Scheduler", key: Any) -> bool:
+        """Whether the client that counts wants this task, or one that depends on it.
+
+        A failed task brings no report that could say so. Without a client all are.
+        """
+        if not self.client:
+            return True
+        found = {scheduler.tasks[key]}
+        behind = list(found)
+        while behind:
+            task = behind.pop()
+            if any(c.client_key == self.client for c in task.who_wants or ()):
+                return True
+            behind += task.dependents - found
+            found |= task.dependents
+        return False
 
     def count(self, key: str, worker: str, reports: dict[str, Sequence[Any]]) -> None:
         """Take over the reports of a finished task."""
@@ -243,7 +269,7 @@ def run_totals(client: "Client", run: str, limit: int = LIMIT) -> Iterator[RunRe
             "'make restart'."
         )
     client.run_on_scheduler(remove_totals)  # of this run, left by a killed client
-    client.register_plugin(RunTotals(run, limit))
+    client.register_plugin(RunTotals(run, limit, client.id))
     try:
         yield RunReader(client)
     finally:
