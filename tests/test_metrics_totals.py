@@ -4,16 +4,18 @@ import contextlib
 import datetime
 import json
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import dask
+import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from dask_cluster_lab.errors import LabError
-from dask_cluster_lab.metrics.labels import STAGES, unbounded
+from dask_cluster_lab.metrics.labels import OUTCOMES, STAGES, unbounded
 from dask_cluster_lab.metrics.manifest import manifest, write_manifest
 from dask_cluster_lab.metrics.survey import (
     Tile,
@@ -112,6 +114,80 @@ def test_past_its_limit_it_says_that_it_is_not_exact() -> None:
     assert not totals.exact
     assert totals.stage("ingest") == 1
     assert REGISTRY.get_sample_value("survey_run_exact") is None
+
+
+def test_tasks_and_failed_tasks_are_bounded_too() -> None:
+    again = RunTotals("x", limit=2)
+    for number in range(3):
+        finish(again, key=f"tile-1-{number}")  # the same two units each time
+    totals = again.read()
+    assert (totals.tasks, totals.executions, totals.by_worker) == (2, 3, {"a": 2})
+    assert not totals.exact
+    failed = RunTotals("x", limit=2)
+    for key in ("a", "b", "b"):
+        finish(failed, key=key, end="erred")
+    assert failed.read().exact
+    finish(failed, key="c", end="erred")
+    assert (failed.read().erred, failed.read().exact) == (2, False)
+
+
+def test_running_counts_are_those_of_a_full_count() -> None:
+    """Retries, computing again, changed outcomes, and failures, in a random order."""
+    random = np.random.default_rng(6)
+    plugin = RunTotals("x")
+    last: dict[tuple[str, int], tuple[str, int, int, float | None]] = {}
+    first: dict[str, str] = {}
+    for _ in range(2000):
+        tile, worker = int(random.integers(50)), str(random.integers(3))
+        key = f"tile-{tile}-{random.integers(2)}"
+        if random.random() < 0.2:
+            finish(plugin, key=key, end="erred")
+            continue
+        reports = {}
+        for stage in STAGES:
+            residual = float(random.random()) if stage == "validate" else None
+            report = (
+                str(random.choice(OUTCOMES)),
+                int(random.integers(100)),
+                int(random.integers(100)),
+                residual,
+            )
+            reports[f"{stage}/{tile}"] = last[stage, tile] = report
+        finish(plugin, key=key, worker=worker, reports=reports)
+        first.setdefault(key, worker)
+    totals = plugin.read()
+    assert totals.units == Counter((s, one[0]) for (s, _), one in last.items())
+    rows: Counter[tuple[str, str]] = Counter()
+    for (stage, _), (_, rows_in, rows_out, _) in last.items():
+        rows.update({(stage, "in"): rows_in, (stage, "out"): rows_out})
+    assert totals.rows == rows
+    assert totals.by_worker == Counter(first.values())
+    assert totals.tasks == len(first) == 100
+    assert totals.residuals == sorted(one[3] for one in last.values() if one[3])
+    assert totals.exact
+    registry = CollectorRegistry()
+    registry.register(plugin)
+    exposed = {
+        (stage, outcome): registry.get_sample_value(
+            "survey_run_units_total", {"stage": stage, "outcome": outcome}
+        )
+        for stage in STAGES
+        for outcome in OUTCOMES
+    }
+    assert {labels: n for labels, n in exposed.items() if n} == totals.units
+
+
+def test_a_scrape_walks_over_no_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = RunTotals("x")
+    finish(plugin, reports=REJECTED)
+    monkeypatch.setattr(plugin, "_units", None)
+    monkeypatch.setattr(plugin, "_finished", None)
+    registry = CollectorRegistry()
+    registry.register(plugin)
+    rejected = {"stage": "validate", "outcome": "rejected"}
+    assert registry.get_sample_value("survey_run_units_total", rejected) == 1
+    with pytest.raises(AttributeError):
+        plugin.read()
 
 
 def test_quantiles() -> None:

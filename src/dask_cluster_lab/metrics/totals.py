@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distributed import Client, Scheduler
 
 LIMIT = 100_000
-"""Distinct units that are remembered; see ``Totals.exact``."""
+"""Distinct units, tasks and failed tasks that are remembered; see ``Totals.exact``."""
 
 
 @dataclass
@@ -49,7 +49,8 @@ class Totals:
     residuals: list[float] = field(default_factory=list)
     """Metres, one for each unit that measured it, sorted."""
     exact: bool = True
-    """False once more units came than are remembered: later ones were not counted.
+    """False once more units or tasks came than are remembered: later ones were not
+    counted.
 
     A failed task sends no report, so its units are in no count, whether this is true or
     not. It is one of ``erred``.
@@ -75,7 +76,9 @@ class RunTotals(SchedulerPlugin):
     """Counts the distinct units of a run as their tasks finish.
 
     Registered a second time it goes on as it was (``idempotent``), and nothing is lost.
-    It holds a few hundred bytes for each unit, of at most ``limit`` units.
+    It holds a few hundred bytes for each unit and task, of at most ``limit`` units, as
+    many tasks and as many failed ones. The counts are kept up to date with each report,
+    so that a scrape, which holds up the scheduler, walks over no units.
     """
 
     name = "survey-totals"
@@ -88,7 +91,10 @@ class RunTotals(SchedulerPlugin):
         self.exact = True
         self.executions = 0
         self._units: dict[tuple[str, str], _Unit] = {}
-        self._first: dict[str, str] = {}  # task to the worker that finished it first
+        self._by_outcome: Counter[tuple[str, str]] = Counter()
+        self._rows: Counter[tuple[str, str]] = Counter()
+        self._finished: set[str] = set()
+        self._by_worker: Counter[str] = Counter()
         self._erred: set[str] = set()
         self._lock = threading.Lock()
         self._scheduler: Scheduler | None = None
@@ -120,7 +126,7 @@ class RunTotals(SchedulerPlugin):
         if finish == "erred":
             if self._scheduler is None or self._is_of_the_run(self._scheduler, key):
                 with self._lock:
-                    self._erred.add(str(key))
+                    self._remember(str(key), self._erred)
             return
         reports = (kwargs.get("metadata") or {}).get(REPORTS)
         if reports:
@@ -148,36 +154,52 @@ class RunTotals(SchedulerPlugin):
         with self._lock:
             self.executions += 1
             self._erred.discard(key)  # it was submitted again, and succeeded
-            self._first.setdefault(key, worker)
+            if self._remember(key, self._finished):
+                self._by_worker[worker] += 1
             for name, (outcome, rows_in, rows_out, residual) in reports.items():
-                stage, _, unit = name.partition("/")
-                if (stage, unit) in self._units or len(self._units) < self.limit:
-                    self._units[stage, unit] = _Unit(
-                        outcome, (rows_in, rows_out), residual
-                    )
-                else:
+                stage, _, number = name.partition("/")
+                known = self._units.get((stage, number))
+                if known is not None:
+                    self._add(stage, known, -1)
+                elif len(self._units) >= self.limit:
                     self.exact = False
+                    continue
+                unit = _Unit(outcome, (rows_in, rows_out), residual)
+                self._units[stage, number] = unit
+                self._add(stage, unit, 1)
+
+    def _add(self, stage: str, unit: _Unit, times: int) -> None:
+        """Add a unit to the counts, or take it out of them."""
+        self._by_outcome[stage, unit.outcome] += times
+        for direction, number in zip(DIRECTIONS, unit.rows, strict=True):
+            self._rows[stage, direction] += times * number
+
+    def _remember(self, key: str, tasks: set[str]) -> bool:
+        """Whether the task is new among these and there was room for it."""
+        if key in tasks:
+            return False
+        if len(tasks) >= self.limit:
+            self.exact = False
+            return False
+        tasks.add(key)
+        return True
 
     def read(self) -> Totals:
         """The totals so far."""
         with self._lock:
-            units: Counter[tuple[str, str]] = Counter()
-            rows: Counter[tuple[str, str]] = Counter()
-            residuals = []
-            for (stage, _), unit in self._units.items():
-                units[stage, unit.outcome] += 1
-                for direction, number in zip(DIRECTIONS, unit.rows, strict=True):
-                    rows[stage, direction] += number
-                if unit.residual is not None:
-                    residuals.append(unit.residual)
+            residuals = [
+                unit.residual
+                for unit in self._units.values()
+                if unit.residual is not None
+            ]
             return Totals(
                 run=self.run,
-                units=dict(units),
-                rows=dict(rows),
+                units=dict(+self._by_outcome),  # without those that are 0 again
+                rows=dict(self._rows),
                 executions=self.executions,
-                tasks=len(self._first),
+                tasks=len(self._finished),
                 erred=len(self._erred),
-                by_worker=dict(Counter(self._first.values())),
+                by_worker=dict(self._by_worker),
                 residuals=sorted(residuals),
                 exact=self.exact,
             )
@@ -192,7 +214,6 @@ class RunTotals(SchedulerPlugin):
 
     def collect(self) -> Iterator[Metric]:
         """The totals as metrics of the scheduler; the run is in no label."""
-        totals = self.read()
         units = CounterMetricFamily(
             "survey_run_units",
             "Distinct units of the run, by stage and last outcome.",
@@ -203,19 +224,19 @@ class RunTotals(SchedulerPlugin):
             "Rows of the distinct units of the run.",
             labels=["stage", "direction"],
         )
-        for stage in STAGES:
-            for outcome in OUTCOMES:
-                count = totals.units.get((stage, outcome), 0)
-                units.add_metric([stage, outcome], count)
-            for direction in DIRECTIONS:
-                count = totals.rows.get((stage, direction), 0)
-                rows.add_metric([stage, direction], count)
+        with self._lock:
+            for stage in STAGES:
+                for outcome in OUTCOMES:
+                    count = self._by_outcome[stage, outcome]
+                    units.add_metric([stage, outcome], count)
+                for direction in DIRECTIONS:
+                    rows.add_metric([stage, direction], self._rows[stage, direction])
         yield units
         yield rows
         yield GaugeMetricFamily(
             "survey_run_exact",
             "1 while every unit of the run is counted, 0 once there were too many.",
-            value=float(totals.exact),
+            value=float(self.exact),
         )
 
 
