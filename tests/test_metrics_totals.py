@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from prometheus_client import REGISTRY, CollectorRegistry
+from support import eventually
 
 from dask_cluster_lab.errors import LabError
 from dask_cluster_lab.metrics.labels import OUTCOMES, STAGES, unbounded
@@ -23,7 +24,12 @@ from dask_cluster_lab.metrics.survey import (
     expected,
     survey_tile,
 )
-from dask_cluster_lab.metrics.totals import RunTotals, Totals, run_totals
+from dask_cluster_lab.metrics.totals import (
+    RunTotals,
+    Totals,
+    read_totals,
+    run_totals,
+)
 from dask_cluster_lab.metrics.work import REPORTS
 
 OK = {"ingest/1": ("ok", 100, 95, None), "validate/1": ("ok", 25, 25, 0.04)}
@@ -292,6 +298,47 @@ def test_it_leaves_nothing_behind(client: Client, cluster: LocalCluster) -> None
         assert REGISTRY.get_sample_value("survey_run_exact") == 1
     assert RunTotals.name not in cluster.scheduler.plugins
     assert REGISTRY.get_sample_value("survey_run_exact") is None
+
+
+def test_a_block_inside_of_another_joins_it(client: Client) -> None:
+    with run_totals(client, "night") as outer:
+        client.submit(survey_tile, 1, pure=False).result()
+        with run_totals(client, "night", limit=1) as inner:
+            client.submit(survey_tile, 2, pure=False).result()
+            assert inner.read() == outer.read()
+        client.submit(survey_tile, 3, pure=False).result()
+        totals = outer.read()
+    assert (totals.stage("ingest"), totals.tasks, totals.exact) == (3, 3, True)
+    assert REGISTRY.get_sample_value("survey_run_exact") is None
+
+
+def test_failed_tasks_of_a_client_that_joined(
+    client: Client, cluster: LocalCluster
+) -> None:
+    with (
+        run_totals(client, "night") as reader,
+        Client(cluster, set_as_default=False) as other,
+        run_totals(other, "night"),
+    ):
+        bad = other.submit(survey_tile, 1, unreadable=True, pure=False)
+        assert isinstance(bad.exception(), UnreadableTile)
+        assert reader.read().erred == 1
+
+
+def test_what_a_client_left_that_is_gone_is_replaced(
+    client: Client, cluster: LocalCluster
+) -> None:
+    scheduler = cluster.scheduler
+    assert scheduler is not None
+    with Client(cluster, set_as_default=False) as killed:
+        killed.register_plugin(RunTotals("night", client=killed.id))
+        killed.submit(survey_tile, 1, pure=False).result()
+        gone = killed.id
+    eventually(lambda: gone not in scheduler.clients, "the client to be gone")
+    assert client.run_on_scheduler(read_totals).tasks == 1
+    with run_totals(client, "night") as reader:
+        assert reader.read() == Totals("night")
+    assert RunTotals.name not in scheduler.plugins
 
 
 def test_one_run_at_a_time(client: Client) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from distributed import Client, LocalCluster
 from prometheus_client import REGISTRY, CollectorRegistry
+from support import eventually
 
 from dask_cluster_lab.metrics import work
 from dask_cluster_lab.metrics.labels import unbounded
@@ -16,6 +17,7 @@ from dask_cluster_lab.metrics.work import (
     install,
     uninstall,
     unit_of_work,
+    worker_metrics,
 )
 
 
@@ -120,6 +122,34 @@ def test_the_plugin_on_a_cluster(cluster: LocalCluster) -> None:
             assert units("publish", "ok") == 10, "a second time loses nothing"
         finally:
             client.unregister_worker_plugin(WorkerMetrics.name)
+        assert units("publish", "ok") is None
+
+
+def test_a_block_inside_of_another_changes_nothing(cluster: LocalCluster) -> None:
+    with Client(cluster, set_as_default=False) as client:
+        with worker_metrics(client):
+            client.submit(survey_tile, 0, pure=False).result()
+            with worker_metrics(client):
+                assert units("publish", "ok") == 1
+                client.submit(survey_tile, 1, pure=False).result()
+            assert units("publish", "ok") == 2, "the inner one ended, and took nothing"
+        assert units("publish", "ok") is None
+
+
+def test_what_a_client_left_that_is_gone_starts_from_zero(
+    cluster: LocalCluster,
+) -> None:
+    scheduler = cluster.scheduler
+    assert scheduler is not None
+    with Client(cluster, set_as_default=False) as killed:
+        killed.register_plugin(WorkerMetrics(killed.id))
+        killed.submit(survey_tile, 0, pure=False).result()
+        gone = killed.id
+    eventually(lambda: gone not in scheduler.clients, "the client to be gone")
+    with Client(cluster, set_as_default=False) as client:
+        assert units("publish", "ok") == 1
+        with worker_metrics(client):
+            assert units("publish", "ok") == 0
         assert units("publish", "ok") is None
 
 

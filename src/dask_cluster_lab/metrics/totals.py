@@ -43,7 +43,7 @@ class Totals:
     """Distinct tasks that did."""
     erred: int = 0
     """Distinct tasks that failed for good, and have not succeeded since. Of tasks that
-    the client which counts asked for, or that stand behind one."""
+    a client which counts asked for, or that stand behind one."""
     by_worker: dict[str, int] = field(default_factory=dict)
     """Worker to the distinct tasks that it was the first to finish."""
     residuals: list[float] = field(default_factory=list)
@@ -87,7 +87,8 @@ class RunTotals(SchedulerPlugin):
     def __init__(self, run: str, limit: int = LIMIT, client: str = "") -> None:
         self.run = run
         self.limit = limit
-        self.client = client  # its id; failed tasks of others are not of this run
+        self.client = client  # the id of the one that counts
+        self.clients = {client} - {""}  # failed tasks of others are not of this run
         self.exact = True
         self.executions = 0
         self._units: dict[tuple[str, str], _Unit] = {}
@@ -133,17 +134,17 @@ class RunTotals(SchedulerPlugin):
             self.count(str(key), kwargs["worker"], reports)
 
     def _is_of_the_run(self, scheduler: "Scheduler", key: Any) -> bool:
-        """Whether the client that counts wants this task, or one that depends on it.
+        """Whether a client of the run wants this task, or one that depends on it.
 
         A failed task brings no report that could say so. Without a client all are.
         """
-        if not self.client:
+        if not self.clients:
             return True
         found = {scheduler.tasks[key]}
         behind = list(found)
         while behind:
             task = behind.pop()
-            if any(c.client_key == self.client for c in task.who_wants or ()):
+            if any(c.client_key in self.clients for c in task.who_wants or ()):
                 return True
             behind += task.dependents - found
             found |= task.dependents
@@ -277,11 +278,27 @@ def _plugin(scheduler: "Scheduler") -> RunTotals:
     return plugin
 
 
+def joined(run: str, client: str, dask_scheduler: "Scheduler") -> bool:
+    """Join the count of this run, if it is counted for a client that is still there.
+
+    The failed tasks of the one that joins are then of the run as well.
+    """
+    if RunTotals.name not in dask_scheduler.plugins:
+        return False
+    plugin = _plugin(dask_scheduler)
+    if plugin.run != run or plugin.client not in dask_scheduler.clients:
+        return False
+    plugin.clients.add(client)
+    return True
+
+
 @contextmanager
 def run_totals(client: "Client", run: str, limit: int = LIMIT) -> Iterator[RunReader]:
     """Count the distinct units that the cluster does inside this block.
 
-    Raises ``LabError`` if the scheduler counts another run: it counts one at a time.
+    A second block for the same run inside of this one joins it, and does not end it.
+    What a client left of this run that is gone is removed first. Raises ``LabError`` if
+    the scheduler counts another run: it counts one at a time.
     """
     other = client.run_on_scheduler(other_run, run)
     if other:
@@ -289,7 +306,10 @@ def run_totals(client: "Client", run: str, limit: int = LIMIT) -> Iterator[RunRe
             f"the scheduler counts the run {other!r}; wait for its end, or use "
             "'make restart'."
         )
-    client.run_on_scheduler(remove_totals)  # of this run, left by a killed client
+    if client.run_on_scheduler(joined, run, client.id):
+        yield RunReader(client)
+        return
+    client.run_on_scheduler(remove_totals)
     client.register_plugin(RunTotals(run, limit, client.id))
     try:
         yield RunReader(client)

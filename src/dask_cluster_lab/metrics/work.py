@@ -9,6 +9,7 @@ finished. Either both arrive, result and report, or neither: that is what ``tota
 builds on.
 """
 
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -118,6 +119,9 @@ class WorkerMetrics(WorkerPlugin):
     name = "survey-metrics"
     idempotent = True
 
+    def __init__(self, client: str = "") -> None:
+        self.client = client  # the id of the one for whose run it is here, if any
+
     def setup(self, worker: Worker) -> None:
         """Called by Dask on each worker."""
         install()
@@ -137,14 +141,24 @@ def remove_left_over(client: "Client") -> None:
         client.unregister_worker_plugin(WorkerMetrics.name)
 
 
+def in_use(dask_scheduler: "Scheduler") -> bool:
+    """Whether a client that is still there has the plugin for the time of a run."""
+    kept = dask_scheduler.worker_plugins.get(WorkerMetrics.name)
+    return kept is not None and pickle.loads(kept).client in dask_scheduler.clients
+
+
 @contextmanager
 def worker_metrics(client: "Client") -> Iterator[None]:
     """The plugin for the time of a run, every count at zero at its start.
 
-    What a run left that was killed is removed first, counts included.
+    A second block inside of this one changes nothing, neither at its start nor at its
+    end. What a run left whose client is gone is removed first, counts included.
     """
+    if client.run_on_scheduler(in_use):
+        yield
+        return
     remove_left_over(client)
-    client.register_plugin(WorkerMetrics())
+    client.register_plugin(WorkerMetrics(client.id))
     try:
         yield
     finally:
