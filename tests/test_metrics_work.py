@@ -4,12 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 from distributed import Client, LocalCluster
+from monitoring_files import rules
 from prometheus_client import REGISTRY, CollectorRegistry
 from support import eventually
 
 from dask_cluster_lab.metrics import work
-from dask_cluster_lab.metrics.labels import unbounded
-from dask_cluster_lab.metrics.survey import THRESHOLD, UnreadableTile, survey_tile
+from dask_cluster_lab.metrics.labels import count_series, unbounded
+from dask_cluster_lab.metrics.survey import (
+    THRESHOLD,
+    TILES,
+    UnreadableTile,
+    survey_tile,
+)
 from dask_cluster_lab.metrics.work import (
     REPORTS,
     Instruments,
@@ -55,6 +61,18 @@ def test_labels_are_bounded_and_instruments_go_without_a_trace() -> None:
     assert unbounded(registry) == []
     instruments.remove()
     assert list(registry.collect()) == []
+
+
+def test_they_bring_fewer_series_than_the_alert_on_growth_allows() -> None:
+    registry = CollectorRegistry()
+    Instruments(registry)
+    limits = [
+        int(alert.expression.partition("growth1d > ")[2].split()[0])
+        for alert in rules("alert")
+        if alert.name == "SeriesGrowth"
+    ]
+    assert limits == [120]
+    assert count_series(registry) == 104 < limits[0] < TILES
 
 
 def test_a_unit_is_counted_with_rows_outcome_and_time(installed: Instruments) -> None:
