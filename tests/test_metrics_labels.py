@@ -83,7 +83,9 @@ def test_walking_a_registry_finds_what_others_registered(
 
 
 def test_numbered() -> None:
-    assert numbered(["sum", "run_7", "x2", "getitem"]) == ["run_7", "x2"]
+    names = ["sum", "getitem", "log1p", "arctan2", "x2", "conv_2d", "open_v2_store"]
+    faults = ["2026", "7_run", "night_2026_11_30", "run 8", "run_7"]
+    assert numbered([*names, *reversed(faults)]) == faults
 
 
 def test_count_series(registry: CollectorRegistry) -> None:

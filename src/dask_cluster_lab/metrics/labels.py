@@ -19,7 +19,8 @@ DIRECTIONS = ("in", "out")
 BOUNDED = {"stage": STAGES, "outcome": OUTCOMES, "direction": DIRECTIONS}
 """Label name to all its values."""
 
-_NUMBERED = re.compile(r"\d")
+_NUMBERED = re.compile(r"(?<![^\W_])\d+(?![^\W_])")
+"""A number that stands for itself, as in ``run_7`` and not as in ``log1p``."""
 _STRUCTURAL = {"le", "quantile"}  # of histograms and summaries, by their definition
 
 
@@ -80,7 +81,10 @@ def unbounded(registry: CollectorRegistry, prefix: str = "survey_") -> list[str]
 
 
 def numbered(prefixes: Iterable[str]) -> list[str]:
-    """Task prefixes with a number in them: one series more for each number."""
+    """Task prefixes with a number in them: one series more for each number.
+
+    Only a number that stands for itself: ``log1p`` and ``conv_2d`` are names.
+    """
     return sorted(prefix for prefix in prefixes if _NUMBERED.search(prefix))
 
 
