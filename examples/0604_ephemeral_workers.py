@@ -1,8 +1,9 @@
 """What does a scrape miss?
 
 What:  asks Prometheus how it found the workers; restarts one, and reads its counter in
-       two ways; starts two that live shortly, and counts how often each was asked; then
-       leaves a job's numbers in a Pushgateway, and takes them away.
+       two ways; starts two that live shortly, and counts how often they were asked, and
+       how often one that stays; then leaves a job's numbers in a Pushgateway, and takes
+       them away.
 Why:   Prometheus sees what runs when it asks. A worker that came and went between two
        questions did its work all the same.
 Needs: the Compose cluster with Prometheus and Pushgateway: `make up
@@ -34,6 +35,7 @@ from dask_cluster_lab.metrics.work import worker_metrics
 
 BEFORE, AFTER = 20, 8  # tiles of a worker before and after its restart
 EACH = 10  # tiles of a worker that lives shortly
+MARGIN = 2  # scrapes before and after a short life
 INTERVAL = 2  # seconds between scrapes, as monitoring/prometheus/prometheus.yml says
 RUNS = 5
 UNITS = 'survey_units_total{{stage="ingest",outcome="ok",instance="{instance}"}}'
@@ -63,6 +65,13 @@ def dying_tile(number: int, on: str) -> Tile:
 def host_of(address: str) -> str:
     """The host in the address of a worker."""
     return address.split("//")[1].rpartition(":")[0]
+
+
+def scrapes_of(server: Prometheus, instance: str, since: float) -> int:
+    """How often a worker answered Prometheus since then, in epoch seconds."""
+    up = f'up{{job="dask-workers",instance="{instance}"}}'
+    window = f"[{max(1, int(time.time() - since))}s]"
+    return int(server.value(f"sum(sum_over_time({up}{window}))", default=0))
 
 
 def exposed(gateway: str, run: str) -> dict[str, float]:
@@ -195,9 +204,10 @@ def main() -> None:
             needs="prometheus",
         )
         lesson.check(
-            "the tile that it did last was never heard of; the totals have it",
+            "its count of the last tile was never heard of; the tile was done again",
             unheard and done == BEFORE + 1 + AFTER,
-            f"{BEFORE} was the most that was heard, {done} tiles in the totals",
+            f"{BEFORE} was the most that was heard before, then 1 more and {AFTER}; "
+            f"{done} tiles in the totals",
             needs="prometheus",
         )
 
@@ -205,7 +215,31 @@ def main() -> None:
         lives: dict[str, Life] = {}
         if can:
             lives["until heard of"] = live(lesson, survey, reader, server, stay=True)
+            # Beside the next one, a worker that was there before and stays.
+            always = session.workers()[0].address
+            instance = f"{host_of(always)}:8790"
+            lesson.until(lambda: heard(instance) >= 0, "a scrape", PATIENCE)
+            known, start = heard(instance), time.time()
+            tiles = reader.read().by_worker.get(always, 0)
+
+            def asked(times: int) -> Callable[[], bool]:
+                """Whether it was scraped so often since, and heard of."""
+                return lambda: (
+                    scrapes_of(server, instance, start) >= times
+                    and heard(instance) == known + EACH
+                )
+
+            survey(EACH, always)
+            lesson.until(asked(MARGIN), "scrapes", PATIENCE)
             lives["gone at once"] = live(lesson, survey, reader, server, stay=False)
+            so_far = scrapes_of(server, instance, start)
+            lesson.until(asked(so_far + MARGIN), "scrapes", PATIENCE)
+            lives["there all the time"] = Life(
+                reader.read().by_worker[always] - tiles,
+                time.time() - start,
+                scrapes_of(server, instance, start),
+                round(heard(instance) - known),
+            )
             lesson.table(
                 ["worker", "lived", "scrapes", "tiles done", "tiles heard of"],
                 [
@@ -225,12 +259,23 @@ def main() -> None:
             needs="prometheus",
         )
         lesson.check(
+            "one that lives shortly is asked less often than one that is always there",
+            can and lives["gone at once"].scrapes < lives["there all the time"].scrapes,
+            " against ".join(
+                f"~{lives.get(name, Life()).scrapes}"
+                for name in ("gone at once", "there all the time")
+            )
+            + " times, while both were looked at",
+            needs="prometheus",
+        )
+        lesson.check(
             "Prometheus has what it heard, which is at most what was done",
             can
             and lives["until heard of"].heard == EACH
+            and lives["there all the time"].heard == EACH
             and all(o.heard <= o.tiles == EACH for o in lives.values())
-            and reader.read().tasks == done + 2 * EACH,
-            f"{' and '.join(f'~{o.heard}' for o in lives.values())} heard of, "
+            and reader.read().tasks == done + len(lives) * EACH,
+            f"{', '.join(f'~{o.heard}' for o in lives.values())} heard of, "
             f"{reader.read().tasks - done} in the totals",
             needs="prometheus",
         )
@@ -341,12 +386,11 @@ def live(
         remove(container)
     lesson.until_workers(len(before))
     seconds = time.time() - start
-    window = f"[{int(seconds)}s]"
-    up = f'up{{job="dask-workers",instance="{instance}"}}'
+    window = f"[{max(1, int(seconds))}s]"
     return Life(
         tiles,
         seconds,
-        scrapes=int(server.value(f"sum(sum_over_time({up}{window}))", default=0)),
+        scrapes=scrapes_of(server, instance, start),
         heard=int(server.value(f"max_over_time({units}{window})", default=0)),
     )
 
