@@ -128,7 +128,7 @@ def main() -> None:
             ["metrics about", "of the scheduler", "of a worker"],
             [
                 (topic, f"~{len(topics[topic][0])}", f"~{len(topics[topic][1])}")
-                for topic in TOPICS
+                for topic in (*TOPICS, "other")
             ],
         )
         said = total(samples(text), "dask_scheduler_workers")
