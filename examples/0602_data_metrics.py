@@ -37,7 +37,7 @@ from dask_cluster_lab.metrics.prometheus import Prometheus, value_here
 from dask_cluster_lab.metrics.push import pushed
 from dask_cluster_lab.metrics.series_plot import save_growth
 from dask_cluster_lab.metrics.survey import THRESHOLD, TILES, expected, survey_tile
-from dask_cluster_lab.metrics.work import WorkerMetrics, remove_left_over
+from dask_cluster_lab.metrics.work import Instruments, WorkerMetrics, remove_left_over
 from dask_cluster_lab.reports import fetched_from_outside, reports_folder, save_facts
 
 if TYPE_CHECKING:
@@ -349,14 +349,15 @@ def grow(nights: int, tiles: int) -> dict[str, dict[int, int]]:
     by_tile, by_outcome = CollectorRegistry(), CollectorRegistry()
     bad = Gauge("survey_tile", "One series a tile.", ["night", "tile"],
                 registry=by_tile)  # fmt: skip
-    good = register(Gauge, "survey_night", "Tiles of the last night.",
-                    ["stage", "outcome"], registry=by_outcome)  # fmt: skip
+    good = Instruments(by_outcome)  # all that the plugin gives a worker
     found: dict[str, dict[int, int]] = {"tile": {}, "outcome": {}}
     for night in range(1, nights + 1):
         for tile in range(tiles):
             bad.labels(str(night), str(tile)).set(1)
-        for stage in STAGES:
-            good.labels(stage, "ok").set(tiles)
+            outcome = OUTCOMES[tile % len(OUTCOMES)]
+            for stage in STAGES:
+                good.units.labels(stage, outcome).inc()
+            good.residual.observe(tile / tiles)
         if night in COUNTED_AFTER:
             found["tile"][night] = count_series(by_tile)
             found["outcome"][night] = count_series(by_outcome)
