@@ -36,7 +36,7 @@ ENDS = {
 
 
 def patiently(write: Callable[[], object]) -> None:
-    """Write; again while the storage is locked, by a process that is frozen, perhaps."""
+    """Write; again while the storage is locked, by a process that may be frozen."""
     while True:
         try:
             write()
