@@ -1,6 +1,7 @@
 """What the lab reads of containers, against a ``docker`` that plays its part."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,9 @@ def test_a_worker_more_is_like_the_others(play: Play) -> None:
     )
     assert add_worker(session()).host == "0123456789ab"
     (started,) = [call for call in calls(log) if call[0] == "run"]
+    (name,) = [word for word in started if word.startswith("--name=")]
+    assert re.fullmatch(r"--name=mine-worker-extra-[0-9a-f]{8}", name)
+    started.remove(name)
     assert started == [
         "run",
         "--detach",

@@ -8,6 +8,7 @@ session's own Compose project are looked at or touched.
 import json
 import shutil
 import subprocess
+import uuid
 from dataclasses import dataclass
 
 from dask_cluster_lab.cluster import WORKER_SERVICE, ClusterSession
@@ -135,6 +136,8 @@ def _run_like_a_worker(
         "run",
         "--detach",
         "--init",
+        # Begins as the names do that Compose gives, so that it is found beside them.
+        f"--name={session.name}-{service}-extra-{uuid.uuid4().hex[:8]}",
         f"--network={network}",
         f"--network-alias={service}",
         f"--memory={facts['HostConfig']['Memory']}",
