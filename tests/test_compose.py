@@ -28,6 +28,12 @@ UNTIL_HEALTHY = " --wait --wait-timeout 180"
 EVERY = ["storage", "monitoring", "orchestrator", "grafana"]
 
 
+OURS = "--filter=label=com.docker.compose.project=small"
+ONE_OFF = "--filter=label=com.docker.compose.oneoff=True"
+STRAYS = f"ps --all --format={{{{.Names}}}} {ONE_OFF} {OURS}"
+PAUSED = f"ps --format={{{{.Names}}}} --filter=status=paused {OURS}"
+
+
 class FakeDocker:
     """A shell script that answers by the beginning of its arguments."""
 
@@ -591,9 +597,11 @@ def test_scale_to_none(running: FakeDocker, capfd: Capture) -> None:
 
 
 def test_restart(running: FakeDocker, cluster: "LocalCluster", capfd: Capture) -> None:
+    running.on("compose ps --all --quiet worker", "echo 1111; echo 2222")
     compose.restart()
     assert capfd.readouterr().out == (
-        f"$ docker compose restart\n$ docker {AGAIN}\n" + wait_output(cluster)
+        f"$ docker compose restart\n$ docker {AGAIN} --scale worker=2\n"
+        + wait_output(cluster)
     )
     running.on("compose up", "exit 1")
     with pytest.raises(LabError, match=r"^the cluster did not come back; "):
@@ -601,6 +609,19 @@ def test_restart(running: FakeDocker, cluster: "LocalCluster", capfd: Capture) -
     running.on("compose restart", "exit 1")
     with pytest.raises(LabError, match=r"^the cluster did not restart; "):
         compose.restart()
+
+
+def test_restart_without_workers(running: FakeDocker, capfd: Capture) -> None:
+    compose.restart()
+    assert running.calls("compose up") == [f"{AGAIN} --scale worker=0"]
+    assert capfd.readouterr().out.endswith("No workers; the scheduler runs.\n")
+
+
+def test_restart_when_the_workers_cannot_be_counted(running: FakeDocker) -> None:
+    running.on("compose ps", "exit 15")
+    with pytest.raises(LabError, match=r"^docker compose ps failed; 'make ps' "):
+        compose.restart()
+    assert running.calls("compose restart") == []
 
 
 def test_down(docker: FakeDocker, capfd: Capture) -> None:
@@ -616,7 +637,7 @@ def test_down_with_only_a_volume_left(docker: FakeDocker, capfd: Capture) -> Non
     docker.on("volume ls", "[ -e down ] || echo small_data")
     docker.on("compose down", ": > down")
     compose.down()
-    look = "volume ls --quiet --filter=label=com.docker.compose.project=small"
+    look = f"volume ls --quiet {OURS}"
     assert docker.calls("volume") == [look, look]
     assert docker.calls("compose down") == [
         "compose down --volumes --remove-orphans --timeout 10"
@@ -630,13 +651,17 @@ def test_down_does_not_say_that_a_volume_went_which_did_not(docker: FakeDocker) 
         compose.down()
 
 
-OURS = "--filter=label=com.docker.compose.project=small"
-
-
-STRAYS = (
-    "ps --all --format={{.Names}} "
-    f"{OURS} --filter=label=com.docker.compose.oneoff=True"
-)
+def test_down_does_not_say_that_a_volume_went_when_it_cannot_know(
+    docker: FakeDocker, capfd: Capture
+) -> None:
+    docker.on("compose ps --all --quiet", "echo 0123456789ab")
+    docker.on("volume ls", "exit 1")
+    with pytest.raises(LabError) as caught:
+        compose.down()
+    assert str(caught.value) == (
+        "'docker volume' failed; 'docker info' says whether the engine answers."
+    )
+    assert "is removed" not in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -646,10 +671,35 @@ def test_workers_of_a_killed_lesson_are_removed(
     command: Callable[[], Any], running: FakeDocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DASK_WORKERS", "2")
-    running.on("compose ps --all --quiet", "echo 0123456789ab")
+    running.on("compose ps --all --quiet", "echo 1111; echo 2222")
     running.on(STRAYS, "echo eager_bell; echo calm_hall")
     command()
     assert running.calls("rm") == ["rm --force eager_bell calm_hall"]
+
+
+@pytest.mark.parametrize("command", [compose.up, compose.down])
+def test_a_worker_of_a_killed_lesson_that_stays(
+    command: Callable[[], Any], running: FakeDocker
+) -> None:
+    running.on("compose ps --all --quiet", "echo 0123456789ab")
+    running.on(STRAYS, "echo eager_bell")
+    running.on("rm", "exit 1")
+    with pytest.raises(LabError) as caught:
+        command()
+    assert str(caught.value) == (
+        "the container eager_bell of a lesson cannot be removed; "
+        "'docker rm --force eager_bell' says why."
+    )
+    assert running.calls("compose up") == running.calls("compose down") == []
+
+
+def test_a_worker_that_its_lesson_removed_in_between(
+    running: FakeDocker, capfd: Capture
+) -> None:
+    running.on(STRAYS, "[ -e gone ] || echo eager_bell")
+    running.on("rm", ": > gone; exit 1")
+    compose.scale(2)
+    assert running.calls("compose up") == [f"{AGAIN} --scale worker=2"]
 
 
 def test_ps_names_the_workers_of_a_killed_lesson(
@@ -668,12 +718,24 @@ def test_what_a_killed_lesson_froze_goes_on(
     command: Callable[[], Any], running: FakeDocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DASK_WORKERS", "2")
-    running.on(f"ps --quiet --filter=status=paused {OURS}", "echo 333")
+    running.on(PAUSED, "echo worker-1")
     command()
-    assert running.calls("unpause") == ["unpause 333"]
-    assert running.calls().index("unpause 333") < running.calls().index(
+    assert running.calls("unpause") == ["unpause worker-1"]
+    assert running.calls().index("unpause worker-1") < running.calls().index(
         UP if command is compose.up else "compose restart"
     )
+
+
+def test_what_stays_frozen(running: FakeDocker) -> None:
+    running.on(PAUSED, "echo worker-1")
+    running.on("unpause", "exit 1")
+    with pytest.raises(LabError) as caught:
+        compose.restart()
+    assert str(caught.value) == (
+        "the container worker-1 is frozen and cannot be let go on; "
+        "'docker unpause worker-1' says why."
+    )
+    assert running.calls("compose restart") == []
 
 
 def test_restart_takes_every_profile_along_and_starts_none(

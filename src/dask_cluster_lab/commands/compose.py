@@ -144,12 +144,19 @@ def scale(workers: int) -> None:
 
 
 def restart() -> None:
-    """Restart every container, then wait as ``up`` does."""
+    """Restart every container, then wait as ``up`` does.
+
+    There are as many workers afterwards as before, those that had ended included.
+    """
     require_docker()
     _require_known_profiles()
     published(SCHEDULER_PORT)
     _remove_strays()
     _unpause()
+    containers = _output("ps", "--all", "--quiet", "worker")
+    if containers is None:
+        raise LabError("docker compose ps failed; 'make ps' shows why.")
+    workers = len(containers.split())
     _compose(
         "restart",
         environment=EVERY_PROFILE,
@@ -159,10 +166,15 @@ def restart() -> None:
         "up",
         "--detach",
         "--no-recreate",
+        "--scale",
+        f"worker={workers}",  # or it would be DASK_WORKERS, whatever was scaled to
         *_until_healthy(),
         failure="the cluster did not come back; 'make logs' says why",
     )
-    wait()
+    if workers:
+        wait(workers)
+    else:
+        print("No workers; the scheduler runs.")
 
 
 def down() -> None:
@@ -186,7 +198,7 @@ def down() -> None:
     )
     if left := _volumes():
         raise LabError(
-            f"the cluster is down, but the volume {left.split()[0]} stays, since "
+            f"the cluster is down, but the volume {left[0]} stays, since "
             "something uses it; 'docker ps --all' shows what."
         )
     print("The cluster is down, and its volume with all files in /data is removed.")
@@ -310,33 +322,55 @@ def _of_this_project() -> str:
     return f"--filter=label=com.docker.compose.project={name}"
 
 
-def _volumes() -> str | None:
-    return _ask("docker", "volume", "ls", "--quiet", _of_this_project())
+def _listed(*arguments: str) -> list[str]:
+    """What ``docker ARGUMENTS`` lists of this project."""
+    found = _ask("docker", *arguments, _of_this_project())
+    if found is None:
+        raise LabError(
+            f"'docker {arguments[0]}' failed; 'docker info' says whether the engine "
+            "answers."
+        )
+    return found.split()
+
+
+def _volumes() -> list[str]:
+    return _listed("volume", "ls", "--quiet")
 
 
 def _strays() -> list[str]:
     """Names of what a lesson started that was killed, which Compose does not count."""
     one_off = "--filter=label=com.docker.compose.oneoff=True"
-    names = "--format={{.Names}}"
-    found = _ask("docker", "ps", "--all", names, _of_this_project(), one_off)
-    return (found or "").split()
+    return _listed("ps", "--all", "--format={{.Names}}", one_off)
+
+
+def _paused() -> list[str]:
+    return _listed("ps", "--format={{.Names}}", "--filter=status=paused")
 
 
 def _remove_strays() -> None:
     if strays := _strays():
-        _ask("docker", "rm", "--force", *strays)
+        removed = _ask("docker", "rm", "--force", *strays)
+        # One that its lesson removed in between is a failure, and none of ours.
+        if removed is None and (left := _strays()):
+            raise LabError(
+                f"the container {left[0]} of a lesson cannot be removed; "
+                f"'docker rm --force {left[0]}' says why."
+            )
 
 
 def _unpause() -> None:
     """Let go on what a lesson froze that was killed: Compose cannot start that."""
-    paused = ("--filter=status=paused", _of_this_project())
-    if not (found := _ask("docker", "ps", "--quiet", *paused)):
+    if not (paused := _paused()):
         return
-    _ask("docker", "unpause", *found.split())
+    if _ask("docker", "unpause", *paused) is None and (left := _paused()):
+        raise LabError(
+            f"the container {left[0]} is frozen and cannot be let go on; "
+            f"'docker unpause {left[0]}' says why."
+        )
     # Nor does it start what depends on one that still counts as unhealthy.
-    unhealthy = ("--filter=health=unhealthy", _of_this_project())
+    unhealthy = ("ps", "--quiet", "--filter=health=unhealthy")
     deadline = time.monotonic() + WAIT_SECONDS
-    while _ask("docker", "ps", "--quiet", *unhealthy) and time.monotonic() < deadline:
+    while _listed(*unhealthy) and time.monotonic() < deadline:
         time.sleep(0.5)
 
 
