@@ -100,8 +100,9 @@ docs-offline: docs ## Build the site and zip it for reading without a network
 		"$(UV)" run --frozen --quiet python -m zipfile -c dask-cluster-lab-docs.zip html
 	@echo "docs/_build/dask-cluster-lab-docs.zip"
 
-lint: uv ## Check format, style, types and the lockfile
+lint: uv ## Check format, style, types and the lockfiles
 	"$(UV)" lock --check
+	"$(UV)" lock --check --project monitoring/dagster
 	"$(UV)" run --frozen ruff format --check
 	"$(UV)" run --frozen ruff check
 	"$(UV)" run --frozen --group docs --group monitoring mypy

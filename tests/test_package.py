@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +46,20 @@ def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(AttributeError) as caught:
         dask_cluster_lab.conect  # noqa: B018
     assert str(caught.value) == "module 'dask_cluster_lab' has no attribute 'conect'"
+
+
+def test_dagster_computes_with_the_dask_of_the_cluster() -> None:
+    """Dagster's lockfile is one of its own, and one of its jobs speaks to the cluster."""
+    root = Path(__file__).parents[1]
+
+    def locked(folder: Path) -> dict[str, str]:
+        packages = tomllib.loads((folder / "uv.lock").read_text())["package"]
+        return {
+            package["name"]: package["version"]
+            for package in packages
+            if package["name"] in {"dask", "distributed"}
+        }
+
+    versions = locked(root)
+    assert set(versions) == {"dask", "distributed"}
+    assert locked(root / "monitoring" / "dagster") == versions
