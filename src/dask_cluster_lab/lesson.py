@@ -2,7 +2,7 @@
 
 A lesson is ``with connect() as session, Lesson(session) as lesson:`` followed by plain
 Dask code, and is started by ``run(main)``. The Dask code stays in the lesson; this
-module holds only what would otherwise be said fifteen times.
+module holds only what would otherwise be said in each of them.
 """
 
 import contextlib
