@@ -49,7 +49,7 @@ def test_a_name_that_does_not_exist() -> None:
 
 
 def test_dagster_computes_with_the_dask_of_the_cluster() -> None:
-    """Dagster's lockfile is one of its own, and one of its jobs speaks to the cluster."""
+    """Dagster has a lockfile of its own, and one of its jobs is a client."""
     root = Path(__file__).parents[1]
 
     def locked(folder: Path) -> dict[str, str]:
