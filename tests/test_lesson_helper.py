@@ -319,6 +319,18 @@ def test_until_in_vain(lesson: Lesson, capsys: Capture) -> None:
     assert capsys.readouterr().out == "(waited 0.2 s for the release, in vain)\n"
 
 
+def test_until_workers(lesson: Lesson, capsys: Capture) -> None:
+    def worker(name: str) -> types.SimpleNamespace:
+        return types.SimpleNamespace(address=name)
+
+    states = iter([["a", "b", "c"], ["a", "b"], ["b", "d"]])
+    lesson.session.workers = lambda: [*map(worker, next(states))]  # type: ignore
+    assert lesson.until_workers(2, without=["a"]) is True
+    assert next(states, None) is None, "three, and the one that is to go, did not do"
+    lesson.session.workers = lambda: [worker("a")]  # type: ignore
+    assert lesson.until_workers(2, seconds=0.2) is False
+
+
 def test_until_asks_at_least_once(lesson: Lesson) -> None:
     assert lesson.until(lambda: True, "nothing", seconds=0) is True
 

@@ -1,11 +1,14 @@
 """Transcripts: what is masked, what is not, and how a difference is shown."""
 
+import contextlib
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dask_cluster_lab import cluster
 from dask_cluster_lab.cluster import Kind
 from dask_cluster_lab.commands import transcripts
 from dask_cluster_lab.commands.catalogue import lessons
@@ -21,6 +24,7 @@ from dask_cluster_lab.commands.transcripts import (
     kind_environment,
     mask,
     transcript_path,
+    without_host,
 )
 from dask_cluster_lab.errors import LabError
 from dask_cluster_lab.probe import parse_address
@@ -207,6 +211,34 @@ def test_a_lesson_that_is_not_good_is_not_written(
         f"0101_first (local) ended with {status}; it was not written:\nfirst\n{shown}"
     )
     assert not (quiet_project / "docs").exists()
+
+
+def test_a_lesson_that_waited_in_vain_is_not_written(quiet_project: Path) -> None:
+    path = quiet_project / "examples" / "0101_first.py"
+    path.write_text(path.read_text() + "print('(waited 60 s, in vain)')\n")
+    with pytest.raises(LabError, match=r"^0101_first waited in vain, so it was not "):
+        capture(("local",))
+    assert not (quiet_project / "docs").exists()
+
+
+def test_a_lesson_that_lacks_something_is_not_written(
+    quiet_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = quiet_project / "examples" / "0101_first.py"
+    path.write_text(path.read_text() + "print('3 checks: 2 ok, 0 failed, 1 n/a')\n")
+    session = contextlib.nullcontext(SimpleNamespace(kind="compose"))
+    monkeypatch.setattr(cluster, "connect", lambda **_: session)
+    with pytest.raises(LabError, match=r"^0101_first has checks that are n/a, so it "):
+        capture(("compose",))
+    assert not (quiet_project / "docs").exists()
+
+
+def test_the_host_name_is_nobodys_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "ada.local")
+    assert without_host("on ada.local, not on adaXlocal") == "on here, not on adaXlocal"
+    assert without_host("ada.local  12\nworker-01  7\n") == (
+        "here       12\nworker-01  7\n"
+    )
 
 
 def test_capture_wants_the_compose_cluster(
