@@ -4,24 +4,19 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from distributed import Client
 from support import eventually
 
+from dask_cluster_lab.probe import free_ports
+
 ROOT = Path(__file__).parents[1]
 IMAGE = "dask-cluster-lab-test"
-
-
-def free_port() -> int:
-    """A port of this machine's loopback that nothing uses at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def docker(*arguments: str) -> str:
@@ -46,16 +41,22 @@ class ComposeCluster:
 
     name: str
     workers: int = 3
-    scheduler_port: int = field(default_factory=free_port)
-    dashboard_port: int = field(default_factory=free_port)
-    object_store_port: int = field(default_factory=free_port)
-    prometheus_port: int = field(default_factory=free_port)
-    pushgateway_port: int = field(default_factory=free_port)
-    grafana_port: int = field(default_factory=free_port)
-    dagster_port: int = field(default_factory=free_port)
-    dagster_exporter_port: int = field(default_factory=free_port)
+    scheduler_port: int = 0
+    dashboard_port: int = 0
+    object_store_port: int = 0
+    prometheus_port: int = 0
+    pushgateway_port: int = 0
+    grafana_port: int = 0
+    dagster_port: int = 0
+    dagster_exporter_port: int = 0
     profiles: str = ""
     """What it starts beside scheduler and workers, as in ``storage,monitoring``."""
+
+    def __post_init__(self) -> None:
+        """Give each port that was not chosen one that is free."""
+        names = [field.name for field in fields(self) if field.name.endswith("_port")]
+        for name, port in zip(names, free_ports(len(names)), strict=True):
+            setattr(self, name, getattr(self, name) or port)
 
     @property
     def project(self) -> str:

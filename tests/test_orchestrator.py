@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, free_port
+from compose_cluster import ROOT, ComposeCluster, docker
 from exporter.real_dagster import install
 from lesson_runs import assert_passed
 from monitoring_files import expressions, unanswered
@@ -21,6 +21,7 @@ from dask_cluster_lab.metrics.prometheus import Prometheus
 from dask_cluster_lab.orchestrator.api import Dagster
 from dask_cluster_lab.orchestrator.processes import other_server
 from dask_cluster_lab.orchestrator.watched import Exporter
+from dask_cluster_lab.probe import free_ports
 
 compose = pytest.mark.compose
 each_lesson = pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_a_dagster_that_does_not_answer(closed_port: int) -> None:
 
 def test_another_server_is_no_dagster() -> None:
     """It answers, and what it answers is not taken for Dagster's word."""
-    port = free_port()
+    (port,) = free_ports(1)
     dagster = Dagster(f"http://127.0.0.1:{port}/graphql")
     page = f"http://127.0.0.1:{port}/"
     with other_server(port):

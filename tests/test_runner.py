@@ -127,23 +127,6 @@ def test_run_all_shows_the_output_of_a_failure(project: Path, capsys: Capture) -
     )
 
 
-def test_run_all_of_some(project: Path, capsys: Capture) -> None:
-    run_all(only=[find_lesson("0201"), find_lesson("0101")])
-    assert seconds_masked(capsys.readouterr().out) == (
-        "0201_third  ok T s  no summary\n"
-        "0101_first  ok T s  no summary\n"
-        "\n2 of 2 lessons passed in T s\n"
-        "checks: 0 ok, 0 failed, 0 n/a\n"
-    )
-
-
-def test_run_all_of_none(project: Path, capsys: Capture) -> None:
-    run_all(only=[])
-    assert capsys.readouterr().out == (
-        "\n0 of 0 lessons passed in 0.0 s\nchecks: 0 ok, 0 failed, 0 n/a\n"
-    )
-
-
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="Linux's setpriv")
 def test_burners_do_not_outlive_a_soak_that_is_killed() -> None:
     """Not even one that has no time to end them."""

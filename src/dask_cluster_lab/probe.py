@@ -6,6 +6,7 @@ issue 8071). But a Dask TCP listener speaks first: whoever connects receives a h
 of about 66 bytes at once. So reading with a deadline tells a scheduler from all else.
 """
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -265,3 +266,12 @@ def _as_address(address: str | Address | None) -> Address:
     if address is None:
         return scheduler_address()
     return parse_address(address) if isinstance(address, str) else address
+
+
+def free_ports(number: int) -> list[int]:
+    """Different ports of this machine's loopback that nothing uses at the moment."""
+    with contextlib.ExitStack() as stack:
+        return [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for _ in range(number)
+        ]

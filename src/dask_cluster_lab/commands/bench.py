@@ -25,7 +25,7 @@ from dask_cluster_lab.commands.catalogue import find_lesson, project_root
 from dask_cluster_lab.commands.transcripts import NO_SCHEDULER
 from dask_cluster_lab.errors import LabError, UsageError
 from dask_cluster_lab.lesson import format_table
-from dask_cluster_lab.probe import parse_address, probe
+from dask_cluster_lab.probe import free_ports, parse_address, probe
 from dask_cluster_lab.timing import interleave
 
 ROUNDS = 7
@@ -52,7 +52,7 @@ class Row:
 
 
 def bench() -> None:
-    """Measure every row, print the table, write ``reports/bench.json`` and ``.md``."""
+    """Measure every row, print the table, write ``reports/bench.json`` and ``.txt``."""
     rows: list[Row] = []
     for measure in (_imports, _probes, _lesson_overhead, _exporter):
         rows += measure()
@@ -61,21 +61,12 @@ def bench() -> None:
     except UsageError as error:
         print(f"The rows on image and cluster are left out: {error}")
     else:
-        rows += _image()
-        with _bench_cluster() as seconds_up:
-            rows.append(
-                Row(
-                    "make up, image built",
-                    seconds_up,
-                    "s",
-                    "at most 15",
-                    seconds_up <= 15,
-                    "wall time of 'make up' until all workers are registered, once",
-                )
-            )
-            rows += _session()
-            rows += _work()
-            rows += _metrics()
+        try:
+            rows += _image()
+            rows += _on_a_cluster()
+        finally:
+            with suppress(LabError):  # it was not even built
+                _docker("image", "rm", PROJECT)
     headers = ["what", "figure", "unit", "goal", "met"]
     table = format_table(
         headers,
@@ -92,6 +83,23 @@ def bench() -> None:
     )
     print("\n".join(table))
     _write(rows, table)
+
+
+def _on_a_cluster() -> list[Row]:
+    with _bench_cluster() as seconds_up:
+        return [
+            Row(
+                "make up, image built",
+                seconds_up,
+                "s",
+                "at most 15",
+                seconds_up <= 15,
+                "wall time of 'make up' until all workers are registered, once",
+            ),
+            *_session(),
+            *_work(),
+            *_metrics(),
+        ]
 
 
 def _python_seconds(code: str) -> Callable[[], float]:
@@ -128,8 +136,7 @@ def _imports() -> list[Row]:
 
 
 def _probes() -> list[Row]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        closed_port = server.getsockname()[1]
+    (closed_port,) = free_ports(1)
     closed = parse_address(f"127.0.0.1:{closed_port}")
     refused = interleave({"probe": lambda: probe(closed)}, rounds=101)["probe"].median
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -261,11 +268,13 @@ def _image() -> list[Row]:
             "'dask[complete]'\n"
         )
         _docker("build", "--tag", complete, context)
-    sizes = {
-        image: int(_docker("image", "inspect", "--format", "{{.Size}}", image))
-        for image in (PROJECT, complete, settings["PYTHON_IMAGE"])
-    }
-    _docker("image", "rm", complete)
+    try:
+        sizes = {
+            image: int(_docker("image", "inspect", "--format", "{{.Size}}", image))
+            for image in (PROJECT, complete, settings["PYTHON_IMAGE"])
+        }
+    finally:
+        _docker("image", "rm", complete)
     size, other, base = sizes.values()
     share = 100 * size / other
     how = "docker image inspect, both on the same base image"
@@ -284,24 +293,25 @@ def _image() -> list[Row]:
 
 
 def _docker(*arguments: str, **environment: str) -> str:
-    """Output of a docker command that must work."""
-    return subprocess.run(
+    """Output of a docker command; ``LabError`` with its last line if it fails."""
+    done = subprocess.run(
         ["docker", *arguments],
         cwd=project_root(),
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        check=True,
-    ).stdout
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no reason"]
+        raise LabError(f"'docker {' '.join(arguments)}' failed: {said[-1]}")
+    return done.stdout
 
 
 @contextmanager
 def _bench_cluster() -> Iterator[float]:
     """A cluster of its own on free ports; yields the seconds that its start took."""
-    ports = []
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            ports.append(server.getsockname()[1])
+    ports = free_ports(2)
     os.environ.update(
         COMPOSE_PROJECT_NAME=PROJECT,
         LAB_IMAGE=PROJECT,
@@ -317,7 +327,6 @@ def _bench_cluster() -> Iterator[float]:
         yield time.monotonic() - start
     finally:
         compose.down()
-        _docker("image", "rm", PROJECT)
 
 
 def _session() -> list[Row]:

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dask_cluster_lab.commands.catalogue import LessonFile, lessons
@@ -54,9 +53,9 @@ def run_lesson(
     return Outcome(lesson, status, stdout, stderr, time.monotonic() - start)
 
 
-def run_all(keep_going: bool = False, only: Sequence[LessonFile] | None = None) -> None:
-    """Run lessons in order, a line each; stop at a failure unless ``keep_going``."""
-    chosen = list(only if only is not None else lessons())
+def run_all(keep_going: bool = False) -> None:
+    """Run all lessons in order, a line each; stop at a failure, or ``keep_going``."""
+    chosen = lessons()
     width = max((len(lesson.name) for lesson in chosen), default=0)
     outcomes = []
     for lesson in chosen:

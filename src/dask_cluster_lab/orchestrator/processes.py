@@ -17,6 +17,7 @@ from pathlib import Path
 from dask_cluster_lab.commands.catalogue import project_root
 from dask_cluster_lab.errors import LabError
 from dask_cluster_lab.orchestrator.api import Dagster
+from dask_cluster_lab.probe import free_ports
 
 START_SECONDS = 300.0
 """Dagster starts within ten seconds or so on an idle machine, minutes on a busy one."""
@@ -232,15 +233,6 @@ def with_parent() -> tuple[str, ...]:
     if shutil.which("setpriv") is None:
         return ()
     return ("setpriv", "--pdeathsig", "TERM", "--")
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports of this machine's loopback that nothing uses at the moment."""
-    with contextlib.ExitStack() as stack:
-        return [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            for _ in range(number)
-        ]
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
