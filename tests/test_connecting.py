@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from compose_cluster import ROOT, ComposeCluster
@@ -16,8 +15,7 @@ Done = subprocess.CompletedProcess[str]
 
 def connect_to(address: str, seconds: float = 60) -> Done:
     """Run 0101_connect with ``DASK_SCHEDULER_ADDRESS=address``; it must end in time."""
-    started = time.monotonic()
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(ROOT / "examples" / "0101_connect.py")],
         env={**os.environ, "DASK_SCHEDULER_ADDRESS": address},
         capture_output=True,
@@ -25,8 +23,6 @@ def connect_to(address: str, seconds: float = 60) -> Done:
         timeout=seconds,
         check=False,
     )
-    assert time.monotonic() - started < seconds
-    return done
 
 
 def assert_refused(done: Done, *words: str) -> None:
