@@ -29,6 +29,13 @@ SECTIONS = [
     "Experiments",
     "Where to go next",
 ]
+CHAPTER_AFTER = {
+    "0604_ephemeral_workers": "../metrics.md",
+    "0702_exporter_health": "../exporter.md",
+}
+"""Where a chapter about the whole phase comes before the next lesson."""
+ENDS = {DOCS / folder / "index.md" for folder in ("", "lessons", "reference")}
+"""Pages that end with a table of contents."""
 COMMAND = re.compile(r"(?:`|^|\d )make ([a-z-]+)\b", re.MULTILINE)
 FENCE = re.compile(r"^(`{3,}|:{3,})([^\n]*)\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 QUANTITY = re.compile(
@@ -77,7 +84,24 @@ def test_page_of_a_lesson_has_all_parts(lesson: LessonFile) -> None:
     assert f"literalinclude}} /../examples/{lesson.name}.py\n```" in text  # the whole
     traps = text.partition("## Traps")[2].partition("\n## ")[0]
     assert "https://github.com/" in traps, "no public report is linked"
-    assert text.rstrip().splitlines()[-1].strip(), "says where to go next"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=page_id)
+def test_page_of_a_lesson_leads_to_the_next(lesson: LessonFile) -> None:
+    text = (DOCS / "lessons" / f"{lesson.name}.md").read_text(encoding="utf-8")
+    last = text.rstrip().split("\n\n")[-1]
+    if lesson.name in CHAPTER_AFTER:
+        assert f"({CHAPTER_AFTER[lesson.name]})" in last
+    else:
+        following = LESSONS[LESSONS.index(lesson) + 1].name
+        assert last.startswith(f"Next: [{following[:4]}]({following}.md)")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
+def test_a_page_says_where_to_go_next(path: Path) -> None:
+    last = path.read_text(encoding="utf-8").rstrip().split("\n\n")[-1]
+    if path not in ENDS:
+        assert re.search(r"\]\([\w./#-]+\)", last), last
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=page_id)
@@ -211,10 +235,6 @@ def readers(site: Site) -> dict[Path, Reader]:
     return {
         p: Reader(p.read_text(encoding="utf-8")) for p in site.folder.rglob("*.html")
     }
-
-
-def test_building_is_quick(site: Site) -> None:
-    assert site.cpu_seconds < 90
 
 
 def test_links_and_anchors_lead_somewhere(site: Site) -> None:
