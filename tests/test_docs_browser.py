@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import leave_out
-from docs_site import Site
+from docs_site import DOCS, Site
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PAGES = [
@@ -22,10 +22,19 @@ PAGES = [
     "lessons/index",
     "lessons/0101_connect",
     "lessons/0203_locality",
+    "concepts/memory",
+    "diagnosing",
     "reference/settings",
+    "reference/metrics",
     "reference/glossary",
     "reference/api",
 ]
+"""One of each kind; what takes long is tried on these."""
+EVERY_PAGE = sorted(
+    str(path.relative_to(DOCS).with_suffix(""))
+    for path in DOCS.rglob("*.md")
+    if "_build" not in path.parts and path.name != "README.md"
+)
 FLAGS = [
     "--headless=new",
     "--no-sandbox",
@@ -185,7 +194,7 @@ def test_modes(mode: str, address: str, browser: Any) -> None:
     assert (drawn < 300) == (mode == "light"), "the diagram does not follow"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", EVERY_PAGE)
 def test_no_sideways_scrolling_at_390_pixels(
     page: str, address: str, browser: Any
 ) -> None:
