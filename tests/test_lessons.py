@@ -63,10 +63,16 @@ def copied(lesson: LessonFile, folder: Path) -> LessonFile:
 
 @each_on_dask
 def test_on_the_fallback(lesson: LessonFile, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     outcome = run_lesson(
-        copied(lesson, tmp_path), {"DASK_SCHEDULER_ADDRESS": NO_SCHEDULER}
+        copied(lesson, tmp_path),
+        {"DASK_SCHEDULER_ADDRESS": NO_SCHEDULER, "TMPDIR": str(temporary)},
     )
     assert_passed(outcome)
+    # Dask leaves its folder for all workers of a machine, with two locks in it.
+    left = {path.name for path in temporary.rglob("*")}
+    assert left <= {"dask-scratch-space", "global.lock", "purge.lock"}
     assert outcome.stdout.startswith("LocalCluster, in this process, as a fallback: ")
     assert "\nn/a " in outcome.stdout, "the fallback cannot show everything"
     assert compare_outcome(outcome, "local") == ""
