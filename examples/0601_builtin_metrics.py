@@ -11,7 +11,6 @@ Run:   make run EXAMPLE=0601_builtin_metrics
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from tornado.httpclient import AsyncHTTPClient
 
 from dask_cluster_lab import Lesson, connect, run
 from dask_cluster_lab.metrics.prometheus import Prometheus, Series, families, samples
+from dask_cluster_lab.probe import free_ports
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -302,7 +302,7 @@ def main() -> None:
         del tiles, held, moved
 
         lesson.section("Two workers, one port for their metrics")
-        port = free_port()
+        (port,) = free_ports(1)
         one_for_both = dashboard_ports(f"127.0.0.1:{port}")
         any_free = dashboard_ports("127.0.0.1:0")
         lesson.table(
@@ -341,12 +341,6 @@ def main() -> None:
             f"GET {metrics_page}: {said:.0f} workers; HEAD: status "
             f"{get(metrics_page, 'HEAD')[0]}",
         )
-
-
-def free_port() -> int:
-    """A port of this machine where nothing listens at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def dashboard_ports(address: str) -> list[int]:
