@@ -141,6 +141,7 @@ def main() -> None:
             return memory["managed"] >= megabytes * 1e6
 
         lesson.until(memory_has_arrived, "heartbeats that tell of the tiles")
+        copies = sum(map(len, client.who_has(tiles).values()))
         moved = {(span.worker, span.source) for span in transfers(records)}
         measured: dict[tuple[str, str], float] = {}
 
@@ -156,7 +157,6 @@ def main() -> None:
         arrivals = client.run_on_scheduler(arrivals_of, client.id)
         status = {page: http_status(f"{session.dashboard}/{page}") for page in PAGES}
         fastest = max(measured.values(), default=0)
-        copies = sum(map(len, client.who_has(tiles).values()))
         answers = [
             f"{len(workers)} workers, {slots} threads",
             f"~{sum(processing.values())} tasks while it ran",
