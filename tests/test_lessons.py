@@ -156,8 +156,8 @@ def test_0202_bytes_counted_by_another_meter(shared_cluster: ComposeCluster) -> 
         passes_on_the_cluster("0202", shared_cluster, DASK_SCHEDULER_ADDRESS=address)
         array = 4_000 * 160 * 8
         # Seven runs of each way (12 + 1 + 1 + 0 arrays), 12 in the loop, 1 held,
-        # 2 used once, and the table of 12.8 MB in the graph.
-        expected = (7 * 14 + 12 + 1 + 2) * array + 12_800_000
+        # 2 used once, 3 broadcast, and the table of 12.8 MB in the graph.
+        expected = (7 * 14 + 12 + 1 + 2 + 3) * array + 12_800_000
         assert expected <= meter.sent < 1.02 * expected
     finally:
         meter.close()
