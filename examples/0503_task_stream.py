@@ -119,7 +119,7 @@ def main() -> None:
         print("Stragglers, the worst of them first:")
         worst = job.stragglers[:n_long]
         lesson.table(
-            ["prefix", "worker", "time"],
+            ["prefix", "worker", "took"],
             [(prefix_of(s.key), s.worker, f"{s.seconds:.2f} s") for s in worst],
         )
         slowest = {span.key for span in worst}

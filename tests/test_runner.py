@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -127,7 +126,6 @@ def test_run_all_shows_the_output_of_a_failure(project: Path, capsys: Capture) -
     )
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="Linux's setpriv")
 def test_burners_do_not_outlive_a_soak_that_is_killed() -> None:
     """Not even one that has no time to end them."""
     code = (

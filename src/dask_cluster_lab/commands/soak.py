@@ -10,15 +10,15 @@ from dask_cluster_lab.commands.catalogue import find_lesson
 from dask_cluster_lab.commands.runner import run_lesson
 from dask_cluster_lab.commands.transcripts import difference
 from dask_cluster_lab.errors import ChecksFailed
-from dask_cluster_lab.orchestrator.processes import with_parent
 
 
 @contextlib.contextmanager
 def busy_cores() -> Iterator[list[subprocess.Popen[bytes]]]:
     """One process for each core that does nothing but compute."""
-    burn = [*with_parent(), sys.executable, "-c", "while True: pass"]
+    # Each looks for its parent, which may be killed and have no time to end it.
+    burn = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(100_000))"
     processes = [  # in sessions of their own, where Ctrl-C does not reach them
-        subprocess.Popen(burn, start_new_session=True)
+        subprocess.Popen([sys.executable, "-c", burn], start_new_session=True)
         for _ in range(os.cpu_count() or 1)
     ]
     try:
