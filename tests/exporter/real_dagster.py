@@ -132,60 +132,40 @@ class RealDagster(LocalDagster):
 
     def turn(self, on: bool, schedule: str) -> None:
         """Turn a schedule of the lab on or off; return when Dagster says that it is."""
-        selector = {
-            "repositoryLocationName": "lab",
-            "repositoryName": "__repository__",
-            "scheduleName": schedule,
-        }
-        start = (
-            "mutation($s: ScheduleSelector!) {"
-            " startSchedule(scheduleSelector: $s) { __typename } }"
-        )
-        stop = "mutation($id: String!) { stopRunningSchedule(id: $id) { __typename } }"
-
-        def turned() -> bool:
-            """Busy storage can refuse, which is no error of the request."""
-            state = self.dagster.ask(
-                "query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s)"
-                " { ... on Schedule { scheduleState { id status } } } }",
-                s=selector,
-            )["scheduleOrError"]["scheduleState"]
-            if state["status"] == ("RUNNING" if on else "STOPPED"):
-                return True
-            if on:
-                self.dagster.ask(start, s=selector)
-            else:
-                self.dagster.ask(stop, id=state["id"])
-            return False
-
-        wait_until(turned, f"the schedule {schedule}")
+        self._turn(on, "schedule", schedule, stop="stopRunningSchedule")
 
     def turn_sensor(self, on: bool, sensor: str) -> None:
         """Turn a sensor of the lab on or off; return when Dagster says that it is."""
+        self._turn(on, "sensor", sensor, stop="stopSensor")
+
+    def _turn(self, on: bool, kind: str, name: str, stop: str) -> None:
+        """The same for both kinds, whose mutations have other names."""
+        type_ = kind.capitalize()
         selector = {
             "repositoryLocationName": "lab",
             "repositoryName": "__repository__",
-            "sensorName": sensor,
+            f"{kind}Name": name,
         }
-        start = (
-            "mutation($s: SensorSelector!) {"
-            " startSensor(sensorSelector: $s) { __typename } }"
+        look = (
+            f"query($s: {type_}Selector!) {{ {kind}OrError({kind}Selector: $s)"
+            f" {{ ... on {type_} {{ {kind}State {{ id status }} }} }} }}"
         )
-        stop = "mutation($id: String!) { stopSensor(id: $id) { __typename } }"
+        start = (
+            f"mutation($s: {type_}Selector!) {{"
+            f" start{type_}({kind}Selector: $s) {{ __typename }} }}"
+        )
+        end = f"mutation($id: String!) {{ {stop}(id: $id) {{ __typename }} }}"
 
         def turned() -> bool:
-            """As for a schedule."""
-            state = self.dagster.ask(
-                "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s)"
-                " { ... on Sensor { sensorState { id status } } } }",
-                s=selector,
-            )["sensorOrError"]["sensorState"]
+            """Busy storage can refuse, which is no error of the request."""
+            answer = self.dagster.ask(look, s=selector)
+            state = answer[f"{kind}OrError"][f"{kind}State"]
             if state["status"] == ("RUNNING" if on else "STOPPED"):
                 return True
             if on:
                 self.dagster.ask(start, s=selector)
             else:
-                self.dagster.ask(stop, id=state["id"])
+                self.dagster.ask(end, id=state["id"])
             return False
 
-        wait_until(turned, f"the sensor {sensor}")
+        wait_until(turned, f"the {kind} {name}")
